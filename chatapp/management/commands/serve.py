@@ -1,0 +1,24 @@
+"""`manage.py serve`: the server alone."""
+
+from __future__ import annotations
+
+import sys
+from argparse import ArgumentParser
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.utils.module_loading import import_string
+
+
+class Command(BaseCommand):
+    help = "Runs the server alone; Valkey, workers and migrations are yours."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument("--host", default="127.0.0.1")
+        parser.add_argument("--port", type=int, default=8000)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        server = import_string("gateway.server.Server")
+        application = import_string(settings.ASGI_APPLICATION)
+        sys.exit(server(application, options["host"], options["port"]).serve())

@@ -1,0 +1,239 @@
+"""Markdown to safe HTML: whole texts, and texts that are still being written.
+
+What comes out is ours to insert into a page: raw HTML is off in the parser, and an allow-list drops every attribute
+that a script, a style or the page's own swapping could act on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from html import escape
+from typing import Any, Literal
+
+import nh3
+from django.utils.translation import get_language
+from django.utils.translation import gettext as _
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from mdit_py_plugins.footnote import footnote_plugin
+from mdit_py_plugins.tasklists import tasklists_plugin
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.token import STANDARD_TYPES
+from pygments.util import ClassNotFound
+
+HIGHLIGHT_MAX = 50_000
+CACHED_MAX = 32_000
+OPEN_BLOCK_MAX = 4_000
+
+_TAGS = set(
+    ["a", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p"]
+    + ["pre", "s", "section", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul"]
+)
+_ATTRIBUTES = {"a": {"href"}, "ol": {"start"}, "pre": {"data-lang"}}
+_CLASSES = {
+    "span": {name for name in STANDARD_TYPES.values() if name} | {"box"},
+    "td": {"right", "center"},
+    "th": {"right", "center"},
+    "li": {"task"},
+    "section": {"footnotes"},
+}
+_ALIGN = re.compile(r"text-align:\s*(right|center)")
+_PRE = re.compile(r'<pre( data-lang="[^"<>]*")?>')
+_formatter = HtmlFormatter(nowrap=True)
+
+
+def _code(source: str, info: str) -> str:
+    language = _language(info)
+    body = escape(source, quote=False)
+    if language and len(source) <= HIGHLIGHT_MAX:
+        with suppress(ClassNotFound):
+            body = highlight(source, get_lexer_by_name(language, stripnl=False, ensurenl=False), _formatter)
+    return f"{_open_pre(language)}<code>{body}</code></pre>\n"
+
+
+def _language(info: str) -> str:
+    """The first word of a fence's info string, of harmless characters only."""
+    words = info.split(maxsplit=1)
+    return re.sub(r"[^\w+#.-]", "", words[0])[:30] if words else ""
+
+
+def _open_pre(language: str) -> str:
+    return f'<pre data-lang="{escape(language)}">' if language else "<pre>"
+
+
+def _fence(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
+    return _code(tokens[index].content, tokens[index].info)
+
+
+def _image(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
+    """A link in place of the picture: loading it would tell its server who reads."""
+    token = tokens[index]
+    source = str(token.attrGet("src") or "")
+    return f'<a href="{escape(source)}">{escape(token.content or source)}</a>'
+
+
+def _checkbox(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
+    """The task list plugin's checkbox, as a character: a form field in a text would need a label and could be sent."""
+    mark = "\u2611" if "checked" in tokens[index].content else "\u2610"
+    return f'<span class="box">{mark}</span> '
+
+
+def _list_item(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
+    return '<li class="task">' if tokens[index].attrGet("class") else "<li>"
+
+
+def _cell(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
+    token = tokens[index]
+    align = _ALIGN.search(str(token.attrGet("style") or ""))
+    return f'<{token.tag} class="{align[1]}">' if align else f"<{token.tag}>"
+
+
+def _footnote_ref(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
+    return f"<sup>[{tokens[index].meta['id'] + 1}]</sup>"
+
+
+def _parser(footnotes: bool) -> MarkdownIt:
+    md = MarkdownIt("commonmark", {"html": False, "linkify": True})
+    md.enable(["table", "strikethrough", "linkify"])
+    tasklists_plugin(md)
+    rules: dict[str, Any] = {
+        "fence": _fence,
+        "code_block": lambda tokens, index, *_rest: _code(tokens[index].content, ""),
+        "image": _image,
+        "html_inline": _checkbox,
+        "list_item_open": _list_item,
+        "th_open": _cell,
+        "td_open": _cell,
+    }
+    if footnotes:
+        footnote_plugin(md)
+        rules |= {
+            "footnote_ref": _footnote_ref,
+            "footnote_block_open": lambda *_all: '<section class="footnotes"><ol>',
+            "footnote_block_close": lambda *_all: "</ol></section>",
+            "footnote_open": lambda *_all: "<li>",
+            "footnote_anchor": lambda *_all: "",
+        }
+    md.renderer.rules.update(rules)  # type: ignore[attr-defined]
+    return md
+
+
+_whole = _parser(footnotes=True)
+_growing = _parser(footnotes=False)
+
+
+def _clean(html: str) -> str:
+    safe = nh3.clean(
+        html,
+        tags=_TAGS,
+        clean_content_tags={"script", "style"},
+        attributes=_ATTRIBUTES,
+        allowed_classes=_CLASSES,
+        url_schemes={"http", "https", "mailto"},
+        url_relative="deny",
+        link_rel="noopener nofollow",
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+    )
+    # In what was cleaned every `<` is a tag of the allow-list, so this touches code blocks only.
+    button = f'<button type="button" class="copy">{escape(_("Copy"))}</button>'
+    safe = _PRE.sub(lambda match: f'<div class="code">{button}<pre tabindex="0"{match[1] or ""}>', safe)
+    return safe.replace("</pre>", "</pre></div>")
+
+
+@lru_cache(maxsize=512)
+def _cached(text: str, language: str) -> str:
+    return _clean(_whole.render(text))
+
+
+def render(text: str) -> str:
+    """A finished text. Cached: every viewer and every reload shows the same blocks."""
+    if len(text) > CACHED_MAX:
+        return _clean(_whole.render(text))
+    return _cached(text, get_language() or "")
+
+
+@dataclass(frozen=True)
+class Op:
+    """A change to the HTML of a growing text.
+
+    `freeze` puts HTML before the open part for good, `open` replaces the open part, `tail` appends to the open part,
+    `line` appends to the code of the open part.
+    """
+
+    kind: Literal["freeze", "open", "tail", "line"]
+    html: str
+
+
+_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_CLOSE = {"`": re.compile(r" {0,3}(`{3,})[ \t]*"), "~": re.compile(r" {0,3}(~{3,})[ \t]*")}
+
+
+class GrowingText:
+    """Renders a text while it comes: finished blocks once, inside an open code fence only the new lines."""
+
+    def __init__(self) -> None:
+        self._rest = ""  # what is not frozen yet
+        self._shown = 0  # characters of it that the page has
+        self._rendered = 0  # its length when the open part was last rendered
+        self._fence = ""  # the mark that opened the fence we are in
+
+    def feed(self, text: str) -> list[Op]:
+        self._rest += text.replace("\r\n", "\n").replace("\r", "\n")
+        ops: list[Op] = []
+        while self._feed_fence(ops) if self._fence else self._feed_blocks(ops):
+            pass
+        return ops
+
+    def _feed_fence(self, ops: list[Op]) -> bool:
+        """Appends whole lines; True when the fence closed and something follows it."""
+        start = self._shown
+        while (end := self._rest.find("\n", self._shown)) >= 0:
+            close = _CLOSE[self._fence[0]].fullmatch(self._rest, self._shown, end)
+            if close and len(close[1]) >= len(self._fence):
+                self._freeze(end + 1, ops)
+                self._fence = ""
+                ops.append(Op("open", ""))
+                return bool(self._rest)
+            self._shown = end + 1
+        if self._shown > start:
+            ops.append(Op("line", escape(self._rest[start : self._shown], quote=False)))
+        return False
+
+    def _feed_blocks(self, ops: list[Op]) -> bool:
+        """Freezes all blocks but the last and renders that one; True when it is a fence that has just opened."""
+        if self._rendered > OPEN_BLOCK_MAX and (len(self._rest) - self._rendered) * 8 < self._rendered:
+            # Rendering one long list at every delta would cost its square: raw text stands in until the next time.
+            ops.append(Op("tail", escape(self._rest[self._shown :], quote=False)))
+            self._shown = len(self._rest)
+            return False
+        starts = [t.map[0] for t in _growing.parse(self._rest) if t.level == 0 and t.map and t.nesting >= 0]
+        if len(starts) > 1:
+            self._freeze(_line_offset(self._rest, starts[-1]), ops)
+        self._shown = self._rendered = len(self._rest)
+        first, newline, _body = self._rest.partition("\n")
+        mark = _FENCE.match(first)
+        if mark and newline and not (mark[1][0] == "`" and "`" in first[mark.end() :]):
+            self._fence, self._shown = mark[1], len(first) + 1
+            pre = _open_pre(_language(first[mark.end() :]))
+            ops.append(Op("open", f'<div class="code">{pre}<code></code></pre></div>'))
+            return True
+        ops.append(Op("open", _clean(_growing.render(self._rest))))
+        return False
+
+    def _freeze(self, cut: int, ops: list[Op]) -> None:
+        ops.append(Op("freeze", _clean(_growing.render(self._rest[:cut]))))
+        self._rest = self._rest[cut:]
+        self._shown = self._rendered = 0
+
+
+def _line_offset(text: str, line: int) -> int:
+    offset = 0
+    for _number in range(line):
+        offset = text.index("\n", offset) + 1
+    return offset

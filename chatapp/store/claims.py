@@ -1,0 +1,128 @@
+"""Who works on a session: claim, renew, hand over, recover, and what is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from django.conf import settings
+from django.db.models import F, Q
+
+from chatapp.models import Event, Session, ToolCall
+from chatapp.runtime.events import EventType
+from chatapp.runtime.messages import Usage
+from chatapp.runtime.ports import CutBlock, Hold, Work
+from chatapp.store.checkpoints import discard, stop_reply
+from chatapp.store.db import database_now
+from chatapp.store.turns import end_model_call, fail_call, follow, start_reply
+from chatapp.store.writer import Writer, Written, conversation, held
+
+UNKNOWN = "Interrupted by a restart: the outcome is unknown. Look before doing it again."
+
+
+def due(lane: str, limit: int) -> list[str]:
+    """Sessions whose doorbell of record rang and that nobody holds, and those whose lease lapsed; oldest first."""
+    now = database_now()
+    free = Q(lease_until=None) | Q(lease_until__lt=now)
+    rang = Q(wake_at__lte=now) | Q(lease_until__lt=now)
+    rows = Session.objects.filter(free, rang, lane=lane, root__deleted_at=None)
+    return list(rows.order_by(F("wake_at").asc(nulls_first=True)).values_list("pk", flat=True)[:limit])
+
+
+def claim(session_id: str, owner: str) -> Written[Work | None]:
+    """Take the lease and go on where the rows stand. None when someone holds it, nothing rang, or a limit is reached."""
+    row = Session.objects.filter(pk=session_id, root__deleted_at=None).values("root_id", "wake_at", "lease_until")
+    found = row.first()
+    if found is None or (found["wake_at"] is None and found["lease_until"] is None):
+        return Written(None)
+    with conversation(found["root_id"]) as writer:
+        session = writer.session(session_id)
+        if not _claimable(writer, session):
+            return Written(None)
+        if not session.lease_owner and _too_many(writer, session):
+            if session.status != Session.Status.QUEUED:
+                writer.set(session, status=Session.Status.QUEUED)
+            return writer.written(None)
+        writer.set(
+            session, lease_owner=owner, lease_until=writer.now + lease(), generation=session.generation + 1,
+            wake_at=None, status=Session.Status.RUNNING,
+        )  # fmt: skip
+        _recover(writer, session)
+        transcript = tuple(session.messages.filter(archived=False).values_list("payload", flat=True))
+        following = follow(writer, session)
+        hold = Hold(session.pk, writer.root.pk, owner, session.generation)
+        work = Work(hold, session.owner_id, transcript, following)
+    return writer.written(work)
+
+
+def lease() -> timedelta:
+    return timedelta(seconds=settings.BRANCHLINE_LEASE_SECONDS)
+
+
+def _claimable(writer: Writer, session: Session) -> bool:
+    if session.lease_until is not None:
+        return session.lease_until < writer.now
+    return session.wake_at is not None and session.wake_at <= writer.now
+
+
+def _too_many(writer: Writer, session: Session) -> bool:
+    """A limit on running work queues; the sweep comes back to it."""
+    running = Session.objects.filter(owner_id=session.owner_id, lease_until__gte=writer.now)
+    return running.count() >= settings.BRANCHLINE_RUNNING_PER_USER
+
+
+def _recover(writer: Writer, session: Session) -> None:
+    """Close what a lost host left open, in the same stretch; a stop that nobody saw holds.
+
+    Side effects that had started are "outcome unknown". Read-only calls stay started and run again.
+    """
+    if not session.stretch_open:
+        if session.stop and start_reply(writer, session) is not None:
+            stop_reply(writer, session)
+        return
+    if session.model_call_open:
+        discard(writer, session, _left_open(session))
+        end_model_call(writer, session, Usage(requests=0), 0, "restarted")
+        if not session.stop:
+            writer.event(session, EventType.MODEL_RETRY, attempt=1, reason="restarted")
+    for call in session.tool_calls.filter(joined=False, status=ToolCall.Status.STARTED, read_only=False):
+        fail_call(writer, session, call, "interrupted", UNKNOWN)
+    if session.stop:
+        stop_reply(writer, session)
+
+
+def _left_open(session: Session) -> list[CutBlock]:
+    """Blocks of the cut request with a START and no END."""
+    blocks: dict[str, CutBlock] = {}
+    rows = Event.objects.filter(session=session, reply_id=session.reply_id).order_by("-seq")
+    for event in rows.iterator(chunk_size=50):
+        if event.type == EventType.MODEL_CALL_START:
+            break
+        if event.type == EventType.TOOL_CALL_START:
+            call_id = event.data["tool_call_id"]
+            blocks[call_id] = CutBlock(call_id, "call", "", event.data["tool_name"])
+        elif event.type == EventType.TEXT_BLOCK_START:
+            blocks[event.data["block_id"]] = CutBlock(event.data["block_id"], "text", "")
+        elif event.type == EventType.THINKING_BLOCK_START:
+            blocks[event.data["block_id"]] = CutBlock(event.data["block_id"], "thinking", "")
+    return list(reversed(blocks.values()))
+
+
+def renew(hold: Hold) -> Written[bool]:
+    with held(hold) as (writer, session):
+        writer.set(session, lease_until=writer.now + lease())
+        stop = bool(session.stop)
+    return writer.written(stop)
+
+
+def hand_over(hold: Hold) -> Written[None]:
+    """Free the lease in mid-turn with the doorbell rung: the next claim goes on in the same stretch."""
+    with held(hold) as (writer, session):
+        writer.set(session, lease_owner="", lease_until=None)
+        writer.wake(session)
+    return writer.written(None)
+
+
+def free_leases(owners: Iterable[str]) -> None:
+    """Processes known to be dead hold nothing: their leases lapse now."""
+    Session.objects.filter(lease_owner__in=list(owners)).update(lease_until=database_now() - timedelta(seconds=1))

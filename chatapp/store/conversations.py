@@ -1,0 +1,49 @@
+"""Conversations as a person keeps them: create, change, delete."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from chatapp.models import Session
+from chatapp.runtime.declarations import main_agent
+from chatapp.runtime.ids import new_id
+
+
+def create_conversation(user: Any, *, title: str = "", model: str = "") -> Session:
+    """A new, empty conversation with the built-in agent; `model` empty means the server's default."""
+    agent = main_agent(settings.BRANCHLINE_MAX_STEPS)
+    session = Session(
+        id=new_id(), owner=user, agent_id=agent.agent_id, declaration=agent.snapshot(), title=title,
+        model=model or settings.BRANCHLINE_MODEL, updated_at=timezone.now(),
+    )  # fmt: skip
+    session.root = session
+    with transaction.atomic():
+        session.save(force_insert=True)
+    return session
+
+
+def change_conversation(user: Any, conversation_id: str, fields: dict[str, Any]) -> Session | None:
+    """Set fields the caller has checked; None for an unknown or foreign conversation."""
+    with transaction.atomic():
+        row = Session.objects.select_for_update().conversations_of(user).filter(pk=conversation_id).first()
+        if row is None:
+            return None
+        for name, value in fields.items():
+            setattr(row, name, value)
+        row.save(update_fields=list(fields))
+    return row
+
+
+def delete_conversation(user: Any, conversation_id: str) -> bool:
+    """Mark it deleted and stop what runs: hosts lose their lease at the next checkpoint."""
+    with transaction.atomic():
+        row = Session.objects.select_for_update().conversations_of(user).filter(pk=conversation_id).first()
+        if row is None:
+            return False
+        now = timezone.now()
+        row.tree.update(deleted_at=now, wake_at=None, lease_owner="", lease_until=None, status=Session.Status.IDLE)
+    return True

@@ -1,0 +1,69 @@
+"""The Ledger for async code: each method one transaction, its events published after the commit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import ParamSpec, TypeVar
+
+from chatapp.runtime.messages import Completion
+from chatapp.runtime.ports import BlockEnd, CutBlock, Failure, Feed, Hold, ModelCall, NewCall, Next, Work
+from chatapp.store import checkpoints, claims, db
+from chatapp.store.writer import Written
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class DatabaseLedger:
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+
+    async def write(self, function: Callable[P, Written[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run one transaction, then publish what it told and ring whom it woke."""
+        written = await db.run(function, *args, **kwargs)
+        self.feed.publish(written.events)
+        for session_id in written.wake:
+            self.feed.wake(session_id)
+        return written.value
+
+    async def claim(self, session_id: str, owner: str) -> Work | None:
+        return await self.write(claims.claim, session_id, owner)
+
+    async def renew(self, hold: Hold) -> bool:
+        return await self.write(claims.renew, hold)
+
+    async def hand_over(self, hold: Hold) -> None:
+        await self.write(claims.hand_over, hold)
+
+    async def due(self, lane: str, limit: int) -> list[str]:
+        return await db.run(claims.due, lane, limit)
+
+    async def free_leases(self, owners: Iterable[str]) -> None:
+        await db.run(claims.free_leases, list(owners))
+
+    async def begin_block(self, hold: Hold, kind: str, block_id: str, tool_name: str = "") -> int:
+        return await self.write(checkpoints.begin_block, hold, kind, block_id, tool_name)
+
+    async def record_response(
+        self, hold: Hold, done: Completion, blocks: Sequence[BlockEnd], calls: Sequence[NewCall], call: ModelCall
+    ) -> Next:
+        return await self.write(checkpoints.record_response, hold, done, blocks, calls, call)
+
+    async def retry_step(
+        self, hold: Hold, cut: Sequence[CutBlock], call: ModelCall, attempt: int, reason: str, model: str
+    ) -> None:
+        await self.write(checkpoints.retry_step, hold, cut, call, attempt, reason, model)
+
+    async def start_call(self, hold: Hold, call_id: str) -> None:
+        await self.write(checkpoints.start_call, hold, call_id)
+
+    async def settle(self, hold: Hold, call_id: str, state: str, output: str, truncated: bool) -> Next | None:
+        return await self.write(checkpoints.settle, hold, call_id, state, output, truncated)
+
+    async def interrupt(
+        self, hold: Hold, partial: Completion | None, cut: Sequence[CutBlock], call: ModelCall | None
+    ) -> Next:
+        return await self.write(checkpoints.interrupt, hold, partial, cut, call)
+
+    async def fail(self, hold: Hold, failure: Failure, cut: Sequence[CutBlock], call: ModelCall | None) -> Next:
+        return await self.write(checkpoints.fail, hold, failure, cut, call)

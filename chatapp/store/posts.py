@@ -1,0 +1,177 @@
+"""What people post to a session: messages, their edits, a wish to try again, a stop."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from django.conf import settings
+
+from chatapp.models import InboxItem, Session
+from chatapp.runtime.errors import Conflict, NotFound, RateLimited
+from chatapp.runtime.ids import new_id
+from chatapp.store.turns import announce_message
+from chatapp.store.writer import Writer, Written, conversation
+
+TITLE_LENGTH = 60
+BUSY = (Session.Status.RUNNING, Session.Status.QUEUED, Session.Status.WAITING)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A checked message on its way in. `overrides` hold for the turn it starts."""
+
+    text: str
+    mode: str = "queue"
+    client_id: str | None = None
+    overrides: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Posted:
+    message_id: str
+    seq: int
+    state: str
+
+
+def post_message(user_id: int, session_id: str, draft: Draft) -> Written[Posted]:
+    """Store the message before anything else happens; the same `client_id` again is the same answer."""
+    root_id = _root_of(user_id, session_id)
+    with conversation(root_id) as writer:
+        session = writer.session(session_id)
+        if draft.client_id:
+            before = InboxItem.objects.filter(user_id=user_id, session=session, client_id=draft.client_id).first()
+            if before:
+                return Written(Posted(before.id, before.seq, _first_state(before)))
+        _check_rate(writer, user_id)
+        busy = session.status in BUSY
+        item = InboxItem(
+            id=new_id(), session=session, kind=InboxItem.Kind.MESSAGE, user_id=user_id, text=draft.text,
+            mode=draft.mode, overrides={**draft.overrides}, client_id=draft.client_id or None, created_at=writer.now,
+            started=not busy,
+        )  # fmt: skip
+        announce_message(writer, session, item, "queued" if busy else "running")
+        item.save()
+        if not session.title and session.parent_id is None:
+            writer.set(session, title=title_of(draft.text))
+        _ring(writer, session)
+    return writer.written(Posted(item.id, item.seq, _first_state(item)))
+
+
+def _first_state(item: InboxItem) -> str:
+    return "running" if item.started else "queued"
+
+
+def _root_of(user_id: int, session_id: str) -> str:
+    root = Session.objects.filter(pk=session_id, owner_id=user_id, root__deleted_at=None).values_list("root_id")
+    found = root.first()
+    if found is None:
+        raise NotFound("No such conversation.")
+    return str(found[0])
+
+
+def _check_rate(writer: Writer, user_id: int) -> None:
+    """At most so many messages a person and minute; counted on rows, so it holds across processes."""
+    limit = settings.BRANCHLINE_RATE_MESSAGES
+    if not limit:
+        return
+    since = writer.now - timedelta(minutes=1)
+    times = list(
+        InboxItem.objects.filter(user_id=user_id, created_at__gt=since)
+        .order_by("-created_at")
+        .values_list("created_at", flat=True)[:limit]
+    )
+    if len(times) >= limit:
+        wait = (times[-1] + timedelta(minutes=1) - writer.now).total_seconds()
+        raise RateLimited(f"More than {limit} messages in a minute. Wait a moment and send again.", max(1, round(wait)))
+
+
+def _ring(writer: Writer, session: Session) -> None:
+    """Wake the session unless a host holds it: a host looks into the inbox before it lets go."""
+    if session.lease_owner:
+        return
+    if session.status not in BUSY:
+        writer.set(session, status=Session.Status.RUNNING)
+    writer.wake(session)
+
+
+def title_of(text: str) -> str:
+    """The first line, cut at a word."""
+    line = " ".join(text.split("\n", 1)[0].split()) or " ".join(text.split())
+    if len(line) <= TITLE_LENGTH:
+        return line
+    cut = line[:TITLE_LENGTH].rsplit(" ", 1)[0]
+    return cut.rstrip(",.;:") + "…"
+
+
+def _queued(user_id: int, message_id: str) -> tuple[str, InboxItem]:
+    item = InboxItem.objects.filter(
+        id=message_id, kind=InboxItem.Kind.MESSAGE, session__owner_id=user_id, session__root__deleted_at=None
+    ).select_related("session")
+    found = item.first()
+    if found is None:
+        raise NotFound("No such message.")
+    return found.session.root_id, found
+
+
+def edit_message(user_id: int, message_id: str, text: str) -> Written[Posted]:
+    return _change_queued(user_id, message_id, text)
+
+
+def remove_message(user_id: int, message_id: str) -> Written[Posted]:
+    return _change_queued(user_id, message_id, None)
+
+
+def _change_queued(user_id: int, message_id: str, text: str | None) -> Written[Posted]:
+    """Edit (a text) or remove (None) a message that no turn has taken yet; else Conflict."""
+    root_id, found = _queued(user_id, message_id)
+    with conversation(root_id) as writer:
+        session = writer.session(found.session_id)
+        item = InboxItem.objects.get(pk=found.pk)
+        if item.state != InboxItem.State.QUEUED or item.announced != "queued":
+            raise Conflict("This message is not queued any more: the agent has it.", code="not_queued")
+        if text is None:
+            item.state = InboxItem.State.REMOVED
+            announce_message(writer, session, item, "removed")
+        else:
+            item.text = text
+            item.announced = ""
+            announce_message(writer, session, item, "queued")
+        item.save(update_fields=["state", "text", "announced"])
+    return writer.written(Posted(item.id, writer.events[-1].seq, item.announced))
+
+
+def retry(user_id: int, session_id: str) -> Written[Posted]:
+    """After a failure: the same input again, in place."""
+    root_id = _root_of(user_id, session_id)
+    with conversation(root_id) as writer:
+        session = writer.session(session_id)
+        if session.status != Session.Status.FAILED:
+            raise Conflict("There is no failed reply to try again.", code="nothing_to_retry")
+        item = InboxItem.objects.create(
+            session=session, kind=InboxItem.Kind.RETRY, user_id=user_id, created_at=writer.now, started=True
+        )
+        _ring(writer, session)
+        writer.set(session, error=None)
+    return writer.written(Posted(item.id, writer.root.last_seq, "running"))
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """Whom a stop reaches, and whom it leaves running."""
+
+    stopped: tuple[Session, ...]
+    continues: tuple[Session, ...] = ()
+
+
+def stop(user_id: int, session_id: str) -> Written[Stopped]:
+    """Stop this session's reply. Its host sees the flag by doorbell or at its next renewal; if it is dead, recovery."""
+    root_id = _root_of(user_id, session_id)
+    with conversation(root_id) as writer:
+        session = writer.session(session_id)
+        if session.status not in BUSY:
+            return Written(Stopped(()))
+        writer.set(session, stop="reply")
+        writer.wakes.append(session.pk)
+    return writer.written(Stopped((session,)))

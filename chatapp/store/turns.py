@@ -1,0 +1,241 @@
+"""What comes next for a claimed session: `follow` reads its rows and takes it to a request, open calls or rest."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC
+from typing import Any
+
+from django.conf import settings
+
+from chatapp.models import InboxItem, Message, Session, ToolCall, UsageDay
+from chatapp.runtime import messages
+from chatapp.runtime.declarations import SubagentDeclaration
+from chatapp.runtime.errors import ToolFailed
+from chatapp.runtime.events import EndReason, EventType
+from chatapp.runtime.ids import new_id
+from chatapp.runtime.messages import CallResult, Payload, Usage
+from chatapp.runtime.ports import Calls, Failure, Next, OpenCall, Request, Rested
+from chatapp.store.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+Kind, State = InboxItem.Kind, InboxItem.State
+
+
+def follow(writer: Writer, session: Session, appended: tuple[Payload, ...] = ()) -> Next:
+    """The next right thing, under the lock, in the transaction of the checkpoint before it.
+
+    1. Calls that wait for a result go first; once all have one, the results join the transcript.
+    2. Between replies the inbox starts the next one; with nothing in it the session rests and the lease is free.
+    3. Within a reply what steers joins, the caps are looked at, and the model is asked.
+    """
+    unjoined = list(session.tool_calls.filter(joined=False))
+    open_calls = [call for call in unjoined if call.status not in ToolCall.SETTLED]
+    if open_calls:
+        return Calls(tuple(_open_call(call) for call in open_calls))
+    if unjoined:
+        appended += (_join(writer, session, unjoined),)
+    if not session.reply_id:
+        taken = start_reply(writer, session)
+        if taken is None:
+            return rest(writer, session)
+        appended += taken
+    else:
+        appended += _take_steers(writer, session)
+    if failure := _cap_reached(writer, session):
+        end_reply(writer, session, EndReason.FAILED, failure)
+        return follow(writer, session, appended)
+    return _request(writer, session, appended)
+
+
+def _open_call(call: ToolCall) -> OpenCall:
+    return OpenCall(call.pk, call.index, call.name, call.args or {}, started=call.status == ToolCall.Status.STARTED)
+
+
+def _join(writer: Writer, session: Session, calls: list[ToolCall]) -> Payload:
+    """All results of a step, in call order, as one message."""
+    payload = messages.tool_results(
+        [CallResult(c.provider_call_id, c.name, c.result, ok=c.state == "success") for c in calls]
+    )
+    append_message(writer, session, payload, role="tool", sender="agent", text="\n\n".join(c.result for c in calls))
+    ToolCall.objects.filter(pk__in=[c.pk for c in calls]).update(joined=True)
+    return payload
+
+
+def start_reply(writer: Writer, session: Session) -> tuple[Payload, ...] | None:
+    """Take what the next reply answers: messages of one sender with the same overrides, or a wish to try again,
+    which adds nothing (the failed reply's input is in the transcript). None when nothing waits."""
+    waiting = list(session.inbox.filter(state=State.QUEUED))
+    if not waiting:
+        return None
+    first = waiting[0]
+    batch = []
+    for item in waiting:
+        if (item.kind, item.author, item.overrides) != (first.kind, first.author, first.overrides):
+            break
+        batch.append(item)
+    writer.set(session, reply_id=new_id(), step=0, stretch_open=True, stretch_usage={}, error=None)
+    payloads = _take(writer, session, batch, "running")
+    writer.event(session, EventType.AGENT_START, name=session.agent_id, role="assistant", trigger="user")
+    return payloads
+
+
+def _take_steers(writer: Writer, session: Session) -> tuple[Payload, ...]:
+    return _take(writer, session, list(session.inbox.filter(state=State.QUEUED, mode="steer")), "steered")
+
+
+def _take(writer: Writer, session: Session, items: list[InboxItem], announce: str) -> tuple[Payload, ...]:
+    """Inbox items become messages in the same transaction; the thread is told where they were taken."""
+    payloads: tuple[Payload, ...] = ()
+    for item in items:
+        if item.kind == Kind.MESSAGE:
+            announce_message(writer, session, item, announce)
+            payload = messages.user_message(item.text)
+            append_message(writer, session, payload, role="user", sender=item.author, text=item.text, pk=item.id)
+            payloads += (payload,)
+        InboxItem.objects.filter(pk=item.pk).update(state=State.TAKEN, announced=item.announced)
+    return payloads
+
+
+def announce_message(writer: Writer, session: Session, item: InboxItem, state: str) -> None:
+    """USER_MESSAGE at every change of its state; the caller stores `item`."""
+    if item.announced == state:
+        return
+    event = writer.event(
+        session, EventType.USER_MESSAGE, message_id=item.id, text=item.text, state=state, author=item.author
+    )
+    item.announced = state
+    item.seq = item.seq or event.seq
+
+
+def append_message(
+    writer: Writer, session: Session, payload: Payload, *, role: str, sender: str, text: str,
+    pk: str = "", tokens: int = 0, state: str = "complete",
+) -> None:  # fmt: skip
+    Message.objects.create(
+        id=pk or new_id(),
+        session=session,
+        position=session.log_version,
+        role=role,
+        sender=sender,
+        payload=payload,
+        format=messages.FORMAT,
+        text=text,
+        reply_id=session.reply_id,
+        step=session.step,
+        seq=writer.root.last_seq,
+        tokens=tokens,
+        state=state,
+        branch=session.branch,
+    )
+    writer.set(session, log_version=session.log_version + 1)
+
+
+def _cap_reached(writer: Writer, session: Session) -> Failure | None:
+    """Token caps, looked at before each model request."""
+    if 0 < settings.BRANCHLINE_TOKEN_CAP_SESSION <= session.input_tokens + session.output_tokens:
+        what = "This conversation has used all the tokens it may."
+    else:
+        day = UsageDay.objects.filter(user_id=session.owner_id, day=writer.now.astimezone(UTC).date()).first()
+        if not day or not 0 < settings.BRANCHLINE_TOKEN_CAP_USER_DAY <= day.tokens:
+            return None
+        what = "Your tokens for today are used up."
+    return new_failure("token_cap", what + " Someone who runs this server can raise the limit.", retryable=False)
+
+
+def _request(writer: Writer, session: Session, appended: tuple[Payload, ...]) -> Request:
+    agent = SubagentDeclaration.from_snapshot(session.declaration)
+    model = session.model or agent.model or settings.BRANCHLINE_MODEL
+    tools_off = session.step >= agent.steps
+    if tools_off:
+        writer.event(session, EventType.EXCEED_MAX_ITERS, max_iters=agent.steps)
+    start_model_call(writer, session, model)
+    return Request(session.reply_id, session.source, model, agent, tools_off, appended)
+
+
+def start_model_call(writer: Writer, session: Session, model: str) -> None:
+    writer.event(session, EventType.MODEL_CALL_START, model=model)
+    writer.set(session, model_call_open=True)
+
+
+def end_model_call(writer: Writer, session: Session, usage: Usage, time_ms: int, error: str = "") -> None:
+    """MODEL_CALL_END, and what the request used on the session, its stretch and its owner's day."""
+    used = usage_dict(usage)
+    data: dict[str, Any] = {"usage": used, "time_ms": time_ms}
+    if error:
+        data["error"] = error
+    writer.event(session, EventType.MODEL_CALL_END, **data)
+    stretch = session.stretch_usage or usage_dict(Usage(requests=0))
+    writer.set(
+        session,
+        model_call_open=False,
+        input_tokens=session.input_tokens + usage.input_tokens,
+        output_tokens=session.output_tokens + usage.output_tokens,
+        cached_tokens=session.cached_tokens + usage.cached_tokens,
+        requests=session.requests + usage.requests,
+        estimated=session.estimated or usage.estimated,
+        stretch_usage={k: (stretch[k] or v) if k == "estimated" else stretch[k] + v for k, v in used.items()},
+    )
+    if tokens := usage.input_tokens + usage.output_tokens:
+        UsageDay.add(session.owner_id, writer.now.astimezone(UTC).date(), tokens)
+
+
+def usage_dict(usage: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cached_tokens": usage.cached_tokens,
+        "requests": usage.requests,
+        "estimated": usage.estimated,
+    }
+
+
+def end_reply(writer: Writer, session: Session, reason: EndReason, failure: Failure | None = None) -> None:
+    """AGENT_END of a reply that is over, RUN_FAILED before it when it failed."""
+    if failure:
+        writer.event(
+            session, EventType.RUN_FAILED, error_id=failure.id, code=failure.code, detail=failure.detail,
+            retryable=failure.retryable,
+        )  # fmt: skip
+    usage = session.stretch_usage or usage_dict(Usage(requests=0))
+    writer.event(session, EventType.AGENT_END, reason=reason.value, usage=usage)
+    error = failure and {
+        "id": failure.id, "code": failure.code, "detail": failure.detail, "retryable": failure.retryable,
+    }  # fmt: skip
+    writer.set(session, reply_id="", stretch_open=False, stop="", error=error)
+
+
+def new_failure(code: str, detail: str, *, retryable: bool) -> Failure:
+    """A failure whose id a person can quote and an operator can find in the log."""
+    failure = Failure(new_id()[:12], code, detail, retryable)
+    logger.warning("reply failed id=%s code=%s: %s", failure.id, code, detail)
+    return failure
+
+
+def rest(writer: Writer, session: Session) -> Rested:
+    status = Session.Status.FAILED if session.error else Session.Status.IDLE
+    writer.set(session, status=status, lease_owner="", lease_until=None, wake_at=None, stop="")
+    return Rested()
+
+
+def fail_call(writer: Writer, session: Session, call: ToolCall, state: str, output: str) -> None:
+    """Settle a call that did not run to its end; a never started one gets its START with the END."""
+    if call.status == ToolCall.Status.NEW:
+        writer.event(session, EventType.TOOL_RESULT_START, tool_call_id=call.pk, tool_name=call.name)
+    settle_call(writer, session, call, state, output, truncated=False)
+
+
+def settle_call(
+    writer: Writer, session: Session, call: ToolCall, state: str, output: str, *, truncated: bool
+) -> None:
+    if call.status in ToolCall.SETTLED:
+        raise ToolFailed(f"call {call.pk} has its result already")
+    writer.event(
+        session, EventType.TOOL_RESULT_END, tool_call_id=call.pk, tool_name=call.name, state=state, output=output,
+        truncated=truncated,
+    )  # fmt: skip
+    done, denied, failed = ToolCall.Status.DONE, ToolCall.Status.DENIED, ToolCall.Status.FAILED
+    call.status = {"success": done, "denied": denied}.get(state, failed)
+    call.state, call.result, call.truncated, call.ended_at = state, output, truncated, writer.now
+    call.save(update_fields=["status", "state", "result", "truncated", "ended_at"])

@@ -1,0 +1,37 @@
+"""Template tags of the thread: parts with their templates, Markdown, and text with its hidden characters shown."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django import template
+from django.template.loader import get_template
+from django.utils.safestring import SafeString, mark_safe
+
+from chatapp import markdown
+
+register = template.Library()
+
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+
+
+@register.simple_tag
+def part(item: Any) -> SafeString:
+    """One part of the thread, drawn by its own template."""
+    return draw(item.template, part=item)
+
+
+def draw(template_name: str, **context: Any) -> SafeString:
+    return mark_safe(get_template(template_name).render(context))
+
+
+@register.filter
+def markdown_html(text: str) -> SafeString:
+    return mark_safe(markdown.render(text))
+
+
+@register.filter
+def visible(text: str) -> str:
+    """Control and direction characters as their code points, so that nothing looks like what it is not."""
+    return _HIDDEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", text)

@@ -1,0 +1,278 @@
+"""What a conversation's thread shows: events folded into parts, each with the template that draws it.
+
+The page folds the stored events; the live edge builds the same parts from single events. Both draw them with the same
+templates, so a reload shows what the open page shows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from django.utils.translation import gettext as _
+
+Flat = dict[str, Any]
+BRIEF_MAX = 80
+
+
+@dataclass
+class UserMessage:
+    template: ClassVar[str] = "chat/parts/user_message.html"
+    id: str
+    text: str
+    steered: bool = False
+
+
+@dataclass
+class Text:
+    template: ClassVar[str] = "chat/parts/text.html"
+    id: str
+    text: str = ""
+    open: bool = True
+
+
+@dataclass
+class Thinking:
+    template: ClassVar[str] = "chat/parts/thinking.html"
+    id: str
+    text: str = ""
+    open: bool = True
+
+
+@dataclass
+class ToolCall:
+    """`state`: preparing, ready, running, or the result's success, error, interrupted, denied."""
+
+    template: ClassVar[str] = "chat/parts/tool.html"
+    id: str
+    name: str
+    args: str = ""
+    brief: str = ""
+    state: str = "preparing"
+    output: str = ""
+    truncated: bool = False
+
+
+@dataclass
+class Note:
+    """A quiet line."""
+
+    template: ClassVar[str] = "chat/parts/note.html"
+    id: str
+    text: str
+
+
+@dataclass
+class Failure:
+    """A reply that failed. `last` while nothing came after it, so that trying again makes sense."""
+
+    template: ClassVar[str] = "chat/parts/failure.html"
+    id: str
+    error_id: str
+    code: str
+    detail: str
+    last: bool = True
+
+
+@dataclass
+class Reply:
+    template: ClassVar[str] = "chat/parts/reply.html"
+    id: str
+    parts: list[Any] = field(default_factory=list)
+
+    def put(self, part: Any) -> None:
+        """In the place of the part with its id, else at the end."""
+        for index, known in enumerate(self.parts):
+            if known.id == part.id:
+                self.parts[index] = part
+                return
+        self.parts.append(part)
+
+    def drop(self, part_id: str) -> None:
+        self.parts = [part for part in self.parts if part.id != part_id]
+
+    def drop_unfinished(self) -> None:
+        """Calls that the model had begun to write when its answer broke off; nobody will run them."""
+        self.parts = [part for part in self.parts if not (isinstance(part, ToolCall) and part.state == "preparing")]
+
+
+@dataclass
+class Thread:
+    items: list[UserMessage | Reply] = field(default_factory=list)
+    queued: list[UserMessage] = field(default_factory=list)
+    running: bool = False
+    failed: bool = False
+    last_seq: int = 0
+
+
+def is_own(event: Flat) -> bool:
+    """Of the conversation's own agent."""
+    return not event.get("source")
+
+
+def text_block(event: Flat) -> Text:
+    return Text(event["block_id"], event.get("text") or "", open=event["type"] == "TEXT_BLOCK_START")
+
+
+def thinking_block(event: Flat) -> Thinking:
+    return Thinking(event["block_id"], event.get("text") or "", open=event["type"] == "THINKING_BLOCK_START")
+
+
+def tool_call(event: Flat) -> ToolCall:
+    """From TOOL_CALL_START, or from TOOL_CALL_END with its arguments."""
+    call = ToolCall(event["tool_call_id"], event.get("tool_name") or "")
+    if event["type"] == "TOOL_CALL_END":
+        args = event.get("args")
+        call.state = "ready"
+        call.args = json.dumps(args, indent=2, ensure_ascii=False) if args is not None else event.get("args_text") or ""
+        call.brief = _brief(args)
+    return call
+
+
+def _brief(args: Any) -> str:
+    """The first short value, which nearly always says what the call is about."""
+    values = args.values() if isinstance(args, dict) else ()
+    text = next((str(value) for value in values if isinstance(value, str | int | float) and str(value)), "")
+    line = text.splitlines()[0] if text.strip() else ""
+    return line if len(line) <= BRIEF_MAX else line[: BRIEF_MAX - 1] + "…"
+
+
+def tool_result(call: ToolCall, event: Flat) -> ToolCall:
+    """`call` as TOOL_RESULT_START or TOOL_RESULT_END leaves it."""
+    if event["type"] == "TOOL_RESULT_START":
+        call.state = "running"
+    else:
+        output = event.get("output")
+        call.state = event.get("state") or "success"
+        call.output = output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)
+        call.truncated = bool(event.get("truncated"))
+    return call
+
+
+def stopped_note(event: Flat) -> Note:
+    """One for a reply, whichever event tells of the stop first."""
+    return Note(f"{event.get('reply_id')}-stopped", _("stopped by you"))
+
+
+def retry_note(event: Flat) -> Note:
+    if event.get("reason") == "restarted":
+        return Note(event["id"], _("The server was restarted; going on."))
+    return Note(event["id"], _("The model's answer broke off; trying again (attempt %s).") % event.get("attempt", ""))
+
+
+def limit_note(event: Flat) -> Note:
+    return Note(
+        event["id"], _("Reached the limit of %s steps; finishing without more tools.") % event.get("max_iters", "")
+    )
+
+
+def failure(event: Flat) -> Failure:
+    return Failure(
+        event["id"], event.get("error_id") or event["id"], event.get("code") or "", event.get("detail") or ""
+    )
+
+
+class _Fold:
+    def __init__(self) -> None:
+        self.thread = Thread()
+        self.replies: dict[str, Reply] = {}
+        self.calls: dict[str, ToolCall] = {}
+
+    def add(self, event: Flat) -> None:
+        self.thread.last_seq = event["seq"]
+        handler = getattr(self, "_on_" + event["type"].lower(), None)
+        if handler and is_own(event):
+            handler(event)
+
+    def _reply(self, event: Flat) -> Reply:
+        key = event.get("reply_id") or ""
+        if key not in self.replies:
+            self.replies[key] = Reply(key)
+            self.thread.items.append(self.replies[key])
+        return self.replies[key]
+
+    def _on_user_message(self, event: Flat) -> None:
+        message = UserMessage(event["message_id"], event.get("text") or "", event["state"] == "steered")
+        queued = {known.id: known for known in self.thread.queued}
+        if event["state"] == "queued":
+            queued[message.id] = message
+        else:
+            queued.pop(message.id, None)
+        self.thread.queued = list(queued.values())
+        if event["state"] == "steered" and event.get("reply_id"):
+            self._reply(event).put(message)
+        elif event["state"] in ("running", "steered") and all(item.id != message.id for item in self.thread.items):
+            self.thread.items.append(message)
+
+    def _on_agent_start(self, event: Flat) -> None:
+        self.thread.running, self.thread.failed = True, False
+        for reply in self.replies.values():
+            for part in reply.parts:
+                if isinstance(part, Failure):
+                    part.last = False
+        self._reply(event)
+
+    def _on_agent_end(self, event: Flat) -> None:
+        self.thread.running = False
+        self._reply(event).drop_unfinished()
+        self.thread.failed = event.get("reason") == "FAILED"
+        if event.get("reason") == "INTERRUPTED":
+            self._reply(event).put(stopped_note(event))
+
+    def _on_text_block_start(self, event: Flat) -> None:
+        self._reply(event).put(text_block(event))
+
+    def _on_text_block_end(self, event: Flat) -> None:
+        reply = self._reply(event)
+        if event.get("state") == "discarded":
+            reply.drop(event["block_id"])
+            return
+        reply.put(text_block(event))
+        if event.get("state") == "partial":
+            reply.put(stopped_note(event))
+
+    def _on_thinking_block_start(self, event: Flat) -> None:
+        self._reply(event).put(thinking_block(event))
+
+    def _on_thinking_block_end(self, event: Flat) -> None:
+        reply = self._reply(event)
+        if event.get("state") == "discarded":
+            reply.drop(event["block_id"])
+        else:
+            reply.put(thinking_block(event))
+
+    def _on_tool_call_start(self, event: Flat) -> None:
+        self.calls[event["tool_call_id"]] = call = tool_call(event)
+        self._reply(event).put(call)
+
+    _on_tool_call_end = _on_tool_call_start
+
+    def _on_tool_result_start(self, event: Flat) -> None:
+        call = self.calls.get(event["tool_call_id"])
+        if call is None:
+            call = self.calls[event["tool_call_id"]] = ToolCall(event["tool_call_id"], event.get("tool_name") or "")
+            self._reply(event).put(call)
+        tool_result(call, event)
+
+    _on_tool_result_end = _on_tool_result_start
+
+    def _on_model_retry(self, event: Flat) -> None:
+        self._reply(event).drop_unfinished()
+        self._reply(event).put(retry_note(event))
+
+    def _on_exceed_max_iters(self, event: Flat) -> None:
+        self._reply(event).put(limit_note(event))
+
+    def _on_run_failed(self, event: Flat) -> None:
+        self.thread.failed = True
+        self._reply(event).put(failure(event))
+
+
+def fold(events: Iterable[Flat]) -> Thread:
+    """The thread after these events, which are in the order of their numbers."""
+    state = _Fold()
+    for event in events:
+        state.add(event)
+    return state.thread

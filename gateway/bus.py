@@ -1,0 +1,224 @@
+"""The Valkey side of the live path: one publisher, one subscriber and a small pool for each process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import redis.asyncio as valkey
+from redis.asyncio.retry import Retry
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import NoScriptError, RedisError
+
+logger = logging.getLogger(__name__)
+
+AWAY = (RedisError, OSError)
+WAKE = "wake"
+STREAM_LENGTH = 2000
+STREAM_SECONDS = 600
+
+# One delta: append to its block's text and to the stream. ARGV: generation, session, block id, meta, byte offset,
+# text, entry, whole (1 rewrites the block). Frames of an older generation and repeats (a retry of a call whose answer
+# was lost) change nothing; -1 asks for the whole block, since Valkey lost a part of it.
+DELTA = """
+local fence = tonumber(redis.call('HGET', KEYS[4], ARGV[2]) or '0')
+local generation = tonumber(ARGV[1])
+if generation < fence then return 0 end
+if generation > fence then redis.call('HSET', KEYS[4], ARGV[2], generation) end
+if ARGV[8] == '1' then
+  redis.call('SET', KEYS[2], ARGV[6])
+else
+  local have = redis.call('STRLEN', KEYS[2])
+  if have > tonumber(ARGV[5]) then return 0 end
+  if have < tonumber(ARGV[5]) then return -1 end
+  redis.call('APPEND', KEYS[2], ARGV[6])
+end
+redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])
+redis.call('XADD', KEYS[1], 'MAXLEN', '~', 2000, '*', 'd', ARGV[7])
+for i = 1, 4 do redis.call('EXPIRE', KEYS[i], 3600) end
+return 1
+"""
+
+# What a joining viewer needs in one step: the stream's last id, and each open block's meta and text so far.
+SNAPSHOT = """
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+local out = {last[1] and last[1][1] or '0-0'}
+local open = redis.call('HGETALL', KEYS[2])
+for i = 1, #open, 2 do
+  out[#out + 1] = open[i + 1]
+  out[#out + 1] = redis.call('GET', ARGV[1] .. open[i]) or ''
+end
+return out
+"""
+
+
+def stream_key(conversation_id: str) -> str:
+    return f"stream:{{{conversation_id}}}"
+
+
+def block_key(conversation_id: str, block_id: str) -> str:
+    return f"block:{{{conversation_id}}}:{block_id}"
+
+
+def open_key(conversation_id: str) -> str:
+    return f"open:{{{conversation_id}}}"
+
+
+def fence_key(conversation_id: str) -> str:
+    return f"fence:{{{conversation_id}}}"
+
+
+def bell(conversation_id: str) -> str:
+    return f"bell:{conversation_id}"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    last_id: str
+    blocks: tuple[tuple[bytes, str], ...]
+
+
+class Bus:
+    """Connections of one process. `on_wake` hears the doorbells of sessions; viewers watch conversations.
+
+    With `doorbells` off nobody is rung: sweeps find everything (the tests prove it).
+    """
+
+    def __init__(self, url: str, on_wake: Callable[[str], None], *, doorbells: bool = True) -> None:
+        retry = Retry(ExponentialBackoff(cap=0.5, base=0.02), 3)
+        self.pool = valkey.BlockingConnectionPool.from_url(
+            url, max_connections=8, timeout=None, socket_timeout=5, retry=retry, health_check_interval=30
+        )
+        self.client = valkey.Redis(connection_pool=self.pool)
+        self._listener = valkey.Redis.from_url(url, socket_timeout=None, health_check_interval=0)
+        self.on_wake = on_wake
+        self.doorbells = doorbells
+        self.on_reconnect: Callable[[], None] = lambda: None
+        self._pubsub: Any = None
+        self._bells: dict[str, set[asyncio.Event]] = {}
+        self._subscribed: dict[str, asyncio.Future[None]] = {}
+        self._delta = self.client.register_script(DELTA)
+        self._snapshot = self.client.register_script(SNAPSHOT)
+
+    @property
+    def delta_sha(self) -> str:
+        return str(self._delta.sha)
+
+    async def load_scripts(self) -> None:
+        await self.client.script_load(DELTA)
+
+    # Listening
+
+    async def listen(self) -> None:
+        """Read doorbells for ever; after each reconnect everybody looks, since bells may have been lost."""
+        wait = 0.05
+        while True:
+            try:
+                async with self._listener.pubsub() as pubsub:
+                    self._pubsub = pubsub
+                    await pubsub.subscribe(WAKE, *self._bells)
+                    self.ring_all()
+                    self.on_reconnect()
+                    wait = 0.05
+                    async for message in pubsub.listen():
+                        self._hear(message)
+            except AWAY as error:
+                logger.warning("Valkey is away, trying again: %s", error)
+            self._pubsub = None
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, 1.0)
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        channel = message["channel"].decode()
+        if message["type"] == "subscribe":
+            future = self._subscribed.pop(channel, None)
+            if future is not None and not future.done():
+                future.set_result(None)
+        elif message["type"] == "message" and self.doorbells:
+            if channel == WAKE:
+                self.on_wake(message["data"].decode())
+            else:
+                for event in self._bells.get(channel, ()):
+                    event.set()
+
+    def ring_all(self) -> None:
+        for events in self._bells.values():
+            for event in events:
+                event.set()
+
+    @asynccontextmanager
+    async def watch(self, conversation_id: str) -> AsyncIterator[asyncio.Event]:
+        """An event that is set when something was published. Subscribed before it is handed out, where Valkey is up."""
+        channel, event = bell(conversation_id), asyncio.Event()
+        watchers = self._bells.setdefault(channel, set())
+        watchers.add(event)
+        if len(watchers) == 1:
+            await self._subscribe(channel)
+        try:
+            yield event
+        finally:
+            watchers.discard(event)
+            if not watchers and self._bells.get(channel) is watchers:
+                del self._bells[channel]
+                await self._unsubscribe(channel)
+
+    async def _subscribe(self, channel: str) -> None:
+        if self._pubsub is None:
+            return
+        done = self._subscribed.setdefault(channel, asyncio.get_running_loop().create_future())
+        try:
+            await self._pubsub.subscribe(channel)
+            async with asyncio.timeout(2):
+                await asyncio.shield(done)
+        except (*AWAY, TimeoutError):
+            # The listener subscribes to all bells when it is back, and the sweep heals what was missed.
+            self._subscribed.pop(channel, None)
+
+    async def _unsubscribe(self, channel: str) -> None:
+        if self._pubsub is None:
+            return
+        try:
+            await self._pubsub.unsubscribe(channel)
+        except AWAY:
+            pass
+
+    # Reading
+
+    async def snapshot(self, conversation_id: str) -> Snapshot:
+        prefix = block_key(conversation_id, "")
+        rows = await self._snapshot(keys=[stream_key(conversation_id), open_key(conversation_id)], args=[prefix])
+        texts = tuple((rows[i], rows[i + 1].decode()) for i in range(1, len(rows), 2))
+        return Snapshot(rows[0].decode(), texts)
+
+    async def read(self, conversation_id: str, after: str, count: int = 100) -> list[tuple[str, dict[bytes, bytes]]]:
+        rows = await self.client.xrange(stream_key(conversation_id), f"({after}", "+", count=count)
+        return [(entry_id.decode(), fields) for entry_id, fields in rows]
+
+    async def block_text(self, conversation_id: str, block_id: str) -> str:
+        text = await self.client.get(block_key(conversation_id, block_id))
+        return (text or b"").decode()
+
+    # Writing
+
+    async def send(self, commands: Iterable[tuple[Any, ...]]) -> list[Any]:
+        """One pipeline of raw commands; their answers in order."""
+        commands = list(commands)
+        for _ in range(2):
+            pipe = self.client.pipeline(transaction=False)
+            for command in commands:
+                pipe.execute_command(*command)
+            answers = await pipe.execute(raise_on_error=False)
+            if not any(isinstance(answer, NoScriptError) for answer in answers):
+                return list(answers)
+            # A restarted Valkey has forgotten the script. What went through is dropped as a repeat.
+            await self.load_scripts()
+        return list(answers)
+
+    async def close(self) -> None:
+        await self.client.aclose()
+        await self.pool.disconnect()
+        await self._listener.aclose()

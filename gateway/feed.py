@@ -1,0 +1,167 @@
+"""One viewer's way through a conversation: the rows after its number, the open blocks, then the live stream."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Any
+
+import orjson
+
+from chatapp.store import db
+from chatapp.store import feed as rows
+from gateway.bus import AWAY, Bus
+
+logger = logging.getLogger(__name__)
+
+Frame = dict[str, Any]
+HEAL_SECONDS = 15.0
+AWAY_SECONDS = 0.5
+
+
+class Follower:
+    """Frames `event`, `delta`, `caught_up` and, for the page, `status`, each event once and in order.
+
+    Stream ids stay in here; `seq` is the number of the last event given out. The database is the truth: a gap in the
+    stream, a lost doorbell or an absent Valkey only make it slower.
+    """
+
+    def __init__(self, bus: Bus, conversation_id: str, after: int | None, *, heal: float = HEAL_SECONDS) -> None:
+        self.bus = bus
+        self.conversation_id = conversation_id
+        self.seq = after if after is not None else -1
+        self.heal = heal
+        self._cursor = "0-0"
+        self._offsets: dict[str, int] = {}
+        self._ended: set[str] = set()
+
+    async def frames(self) -> AsyncIterator[list[Frame]]:
+        """Batches of frames for ever; the reader pulls, so it is never ahead of its client by more than a batch."""
+        async with self.bus.watch(self.conversation_id) as rung:
+            async for batch in self._replay():
+                yield batch
+            while True:
+                rung.clear()
+                try:
+                    entries = await self.bus.read(self.conversation_id, self._cursor)
+                except AWAY:
+                    async for batch in self._without_valkey():
+                        yield batch
+                    continue
+                if batch := await self._take(entries):
+                    yield batch
+                if not entries and (batch := await self._wait(rung)):
+                    yield batch
+
+    async def _wait(self, rung: asyncio.Event) -> list[Frame]:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.heal):
+                await rung.wait()
+                return []
+        return await self._from_rows(None)
+
+    # Joining
+
+    async def _replay(self) -> AsyncIterator[list[Frame]]:
+        """The stream's place first, then the rows, then the open blocks: what comes in between is in both."""
+        newest = await db.run(rows.last_seq, self.conversation_id) or 0
+        after = newest if self.seq < 0 else min(self.seq, newest)
+        self.seq = after
+        blocks: tuple[tuple[bytes, str], ...] = ()
+        with suppress(*AWAY):
+            snapshot = await self.bus.snapshot(self.conversation_id)
+            self._cursor, blocks = snapshot.last_id, snapshot.blocks
+        while batch := await self._from_rows(None):
+            yield batch
+        if blocks:
+            yield await self._open(blocks, after)
+        yield [{"kind": "caught_up", "seq": self.seq}]
+
+    async def _open(self, blocks: tuple[tuple[bytes, str], ...], after: int) -> list[Frame]:
+        frames = []
+        metas = [(orjson.loads(meta), text) for meta, text in blocks]
+        oldest = min(meta["start_seq"] for meta, _ in metas)
+        self._ended |= await db.run(rows.ended_blocks, self.conversation_id, min(oldest, after))
+        for meta, text in metas:
+            if meta["start_seq"] <= self.seq:
+                frames += self._delta({**meta, "text": text})
+        return frames
+
+    # Following
+
+    async def _take(self, entries: list[tuple[str, dict[bytes, bytes]]]) -> list[Frame]:
+        frames: list[Frame] = []
+        for entry_id, fields in entries:
+            self._cursor = entry_id
+            if b"e" in fields:
+                frames += await self._event(orjson.loads(fields[b"e"]))
+            elif b"d" in fields:
+                delta = orjson.loads(fields[b"d"])
+                if delta["start_seq"] > self.seq:
+                    frames += await self._from_rows(delta["start_seq"])
+                frames += await self._live_delta(delta)
+            else:
+                frames += await self._from_rows(None)
+        return frames
+
+    async def _event(self, event: Frame) -> list[Frame]:
+        frames = await self._from_rows(event["seq"] - 1) if event["seq"] > self.seq + 1 else []
+        if event["seq"] == self.seq + 1:
+            frames.append(self._pass(event))
+        return frames
+
+    async def _from_rows(self, upto: int | None) -> list[Frame]:
+        """What the ledger has beyond our number, one page of it unless a number to reach is given."""
+        frames: list[Frame] = []
+        while upto is None or self.seq < upto:
+            page = await db.run(rows.events_after, self.conversation_id, self.seq, upto=upto)
+            frames += [self._pass(event) for event in page]
+            if upto is None or not page:
+                break
+        return frames
+
+    def _pass(self, event: Frame) -> Frame:
+        self.seq = event["seq"]
+        for block_id in rows.block_ids([event]):
+            self._ended.add(block_id)
+            self._offsets.pop(block_id, None)
+        return {"kind": "event", **event}
+
+    async def _live_delta(self, delta: Frame) -> list[Frame]:
+        """A delta that starts where the last one ended, or the block's text from there when some were missed."""
+        block_id = delta.get("block_id") or delta["tool_call_id"]
+        if block_id in self._ended or delta["start_seq"] > self.seq:
+            return []
+        if delta["offset"] > self._offsets.get(block_id, 0):
+            text = ""
+            with suppress(*AWAY):
+                text = await self.bus.block_text(self.conversation_id, block_id)
+            delta = {**delta, "offset": 0, "text": text}
+        return self._delta(delta)
+
+    def _delta(self, delta: Frame) -> list[Frame]:
+        block_id = delta.get("block_id") or delta["tool_call_id"]
+        have = self._offsets.get(block_id, 0)
+        text = delta["text"][max(0, have - delta["offset"]) :]
+        if block_id in self._ended or not text:
+            return []
+        self._offsets[block_id] = have + len(text)
+        frame = {**delta, "offset": have, "text": text}
+        del frame["start_seq"]
+        return [frame]
+
+    async def _without_valkey(self) -> AsyncIterator[list[Frame]]:
+        """Valkey is away: rows twice a second until it is back, and the viewer knows."""
+        yield [{"kind": "status", "state": "reconnecting"}]
+        while True:
+            await asyncio.sleep(AWAY_SECONDS)
+            if batch := await self._from_rows(None):
+                yield batch
+            try:
+                await self.bus.read(self.conversation_id, self._cursor, count=1)
+            except AWAY:
+                continue
+            yield [{"kind": "status", "state": "connected"}, *await self._from_rows(None)]
+            return

@@ -1,0 +1,207 @@
+"""The websocket's frames: what a client may say, parsed without I/O, and how we answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import orjson
+
+from chatapp.runtime.errors import BranchlineError, InvalidField, TooLong
+
+Mode = Literal["queue", "steer", "decline"]
+MODES = ("queue", "steer", "decline")
+OVERRIDES = ("expose_to_user", "force_sync", "force_sync_timeout_seconds", "attributes")
+
+
+class BadFrame(BranchlineError):
+    """What came is no frame; the client's author acts."""
+
+    code = "bad_frame"
+
+
+@dataclass(frozen=True)
+class SendMessage:
+    text: str
+    client_id: str | None = None
+    mode: str = "queue"
+    overrides: dict[str, Any] = field(default_factory=dict)
+    ref: Any = None
+
+
+@dataclass(frozen=True)
+class EditMessage:
+    message_id: str
+    text: str
+    ref: Any = None
+
+
+@dataclass(frozen=True)
+class DeleteMessage:
+    message_id: str
+    ref: Any = None
+
+
+@dataclass(frozen=True)
+class Retry:
+    ref: Any = None
+
+
+@dataclass(frozen=True)
+class StopRun:
+    scope: str = "reply"
+    session_id: str = ""
+    ref: Any = None
+
+
+@dataclass(frozen=True)
+class Ping:
+    ref: Any = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    frames: int
+    ref: Any = None
+
+
+ClientFrame = SendMessage | EditMessage | DeleteMessage | Retry | StopRun | Ping | Seen
+
+
+def reference(raw: str | bytes) -> Any:
+    """The `ref` of a frame that was refused, so that its sender knows which one."""
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return None
+    return data.get("ref") if isinstance(data, dict) else None
+
+
+def parse(raw: str | bytes, limit: int) -> ClientFrame:
+    """A client's frame. Raises BadFrame, or InvalidField for a field of a known one. `limit` in characters."""
+    try:
+        data = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise BadFrame(f"This is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise BadFrame("A frame is a JSON object.")
+    kind = data.get("kind")
+    build = BUILDERS.get(kind) if isinstance(kind, str) else None
+    if build is None:
+        raise BadFrame(f"Unknown kind; one of {', '.join(BUILDERS)}.")
+    frame: ClientFrame = build(data, limit)
+    return frame
+
+
+def _send(data: dict[str, Any], limit: int) -> SendMessage:
+    return SendMessage(
+        check_text(data.get("text"), limit),
+        check_client_id(data.get("client_id")),
+        check_mode(data.get("mode")),
+        check_overrides(data, data.get("mode")),
+        data.get("ref"),
+    )
+
+
+def _edit(data: dict[str, Any], limit: int) -> EditMessage:
+    return EditMessage(_string(data, "message_id"), check_text(data.get("text"), limit), data.get("ref"))
+
+
+def _stop(data: dict[str, Any], limit: int) -> StopRun:
+    return StopRun(check_scope(data.get("scope", "reply")), str(data.get("session_id") or ""), data.get("ref"))
+
+
+def _seen(data: dict[str, Any], limit: int) -> Seen:
+    frames = data.get("frames")
+    if isinstance(frames, bool) or not isinstance(frames, int) or frames < 0:
+        raise InvalidField("frames", "The number of frames read since the last one; 0 or more.")
+    return Seen(frames, data.get("ref"))
+
+
+BUILDERS: dict[str, Any] = {
+    "message.send": _send,
+    "message.edit": _edit,
+    "message.delete": lambda data, limit: DeleteMessage(_string(data, "message_id"), data.get("ref")),
+    "message.retry": lambda data, limit: Retry(data.get("ref")),
+    "run.stop": _stop,
+    "ping": lambda data, limit: Ping(data.get("ref")),
+    "seen": _seen,
+}
+
+
+def _string(data: dict[str, Any], name: str) -> str:
+    value = data.get(name)
+    if not isinstance(value, str) or not value:
+        raise InvalidField(name, "A string is needed here.")
+    return value
+
+
+def check_text(value: Any, limit: int, name: str = "text") -> str:
+    """A message's text: a string, not blank, storable (no NUL, no lone surrogate), not too long."""
+    if not isinstance(value, str):
+        raise InvalidField(name, "A string is needed here.")
+    if len(value) > limit:
+        raise TooLong(name, f"The text has {len(value)} characters; at most {limit} are taken.")
+    if not value.strip():
+        raise InvalidField(name, "The text is blank.")
+    if "\x00" in value:
+        raise InvalidField(name, "The text contains a NUL character.")
+    if any("\ud800" <= c <= "\udfff" for c in value):
+        raise InvalidField(name, "The text contains half of a surrogate pair.")
+    return value
+
+
+def check_client_id(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
+        raise InvalidField("client_id", "A printable string of at most 200 characters.")
+    return value
+
+
+def check_mode(value: Any) -> str:
+    if value is None:
+        return "queue"
+    if value not in MODES:
+        raise InvalidField("mode", f"One of {', '.join(MODES)}.")
+    return str(value)
+
+
+def check_scope(value: Any) -> str:
+    if value not in ("reply", "foreground", "all"):
+        raise InvalidField("scope", "One of reply, foreground, all.")
+    return str(value)
+
+
+def check_overrides(data: dict[str, Any], mode: Any) -> dict[str, Any]:
+    """The overrides a message carries for the turn it starts; `true` and `"true"` are the same. A steer has none."""
+    given = {name: data[name] for name in OVERRIDES if data.get(name) is not None}
+    if given and mode == "steer":
+        raise InvalidField(next(iter(given)), "A steer joins a running turn and carries no overrides.")
+    for name in ("expose_to_user", "force_sync"):
+        if name in given:
+            given[name] = _flag(name, given[name])
+    timeout = given.get("force_sync_timeout_seconds")
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+        raise InvalidField("force_sync_timeout_seconds", "A number of seconds.")
+    if "attributes" in given and not isinstance(given["attributes"], dict):
+        raise InvalidField("attributes", "A JSON object.")
+    return given
+
+
+def _flag(name: str, value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return bool(value == "true")
+    raise InvalidField(name, "true or false.")
+
+
+def ack(ref: Any, **made: Any) -> dict[str, Any]:
+    return {"kind": "ack", "ref": ref, **made}
+
+
+def error(ref: Any, problem: BranchlineError) -> dict[str, Any]:
+    return {
+        "kind": "error", "ref": ref, "code": problem.code, "detail": problem.detail, "retryable": problem.retryable,
+    }  # fmt: skip

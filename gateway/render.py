@@ -1,0 +1,165 @@
+"""Events and deltas as htmx partials: what the page's websocket carries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from html import escape
+from typing import Any
+
+from django.utils.translation import gettext as _
+
+from chatapp import markdown, thread
+from chatapp.templatetags.thread import draw
+
+Flat = dict[str, Any]
+
+
+def partial(swap: str, into: str, html: str = "") -> str:
+    """One change. Its place is looked up when it is made: an earlier partial of the same frame may have created it.
+
+    Swaps beside htmx's own: `put` replaces the elements whose ids exist and appends the others, `ensure` only appends
+    what is missing, `drop` removes all that match.
+    """
+    return f'<hx-partial hx-target="#log" hx-swap="{swap} into:\'{into}\'">{html}</hx-partial>'
+
+
+def _say(text: str) -> str:
+    """Spoken by a screen reader, once."""
+    return partial("innerHTML", "#say", escape(text))
+
+
+class PageRenderer:
+    """Renders one connection's frames. It knows only what it has sent: any block may have begun before it."""
+
+    def __init__(self, conversation_id: str) -> None:
+        self.conversation_id = conversation_id
+        self._replies: set[str] = set()
+        self._growing: dict[str, markdown.GrowingText] = {}
+        self._on: dict[str, Callable[[Flat], str]] = {
+            "USER_MESSAGE": self._user_message,
+            "AGENT_START": self._agent_start,
+            "AGENT_END": self._agent_end,
+            "TEXT_BLOCK_START": self._text_start,
+            "TEXT_BLOCK_END": self._text_end,
+            "THINKING_BLOCK_START": self._thinking,
+            "THINKING_BLOCK_END": self._thinking,
+            "TOOL_CALL_START": self._tool_call,
+            "TOOL_CALL_END": self._tool_call,
+            "TOOL_RESULT_START": self._tool_result,
+            "TOOL_RESULT_END": self._tool_result,
+            "MODEL_RETRY": self._model_retry,
+            "EXCEED_MAX_ITERS": lambda event: self._put(event, thread.limit_note(event)),
+            "RUN_FAILED": self._run_failed,
+        }
+
+    def event(self, event: Flat) -> str:
+        handler = self._on.get(event["type"])
+        return handler(event) if handler and thread.is_own(event) else ""
+
+    def delta(self, delta: Flat) -> str:
+        """A piece of an open text. Other blocks show that they are open, which their START has said."""
+        if delta["type"] != "TEXT_BLOCK_DELTA" or not thread.is_own(delta):
+            return ""
+        block_id = delta["block_id"]
+        head = ""
+        if delta["offset"] == 0 or block_id not in self._growing:
+            self._growing[block_id] = markdown.GrowingText()
+            head = self._reply(delta) + partial("put", self._reply_place(delta), _open_block(block_id))
+        return head + "".join(_op(block_id, op) for op in self._growing[block_id].feed(delta["text"]))
+
+    @staticmethod
+    def _reply_place(event: Flat) -> str:
+        return f"#r-{event.get('reply_id') or ''}"
+
+    def _reply(self, event: Flat) -> str:
+        """The reply's article, where this connection has not made sure of it yet."""
+        reply_id = event.get("reply_id") or ""
+        if reply_id in self._replies:
+            return ""
+        self._replies.add(reply_id)
+        return partial("ensure", "#log", draw(thread.Reply.template, part=thread.Reply(reply_id)))
+
+    def _put(self, event: Flat, part: Any) -> str:
+        return self._reply(event) + partial("put", self._reply_place(event), draw(part.template, part=part))
+
+    def _user_message(self, event: Flat) -> str:
+        message = thread.UserMessage(event["message_id"], event.get("text") or "", event["state"] == "steered")
+        if event["state"] == "queued":
+            return partial("put", "#queued", draw("chat/parts/queued.html", part=message))
+        gone = partial("drop", f"#q-{message.id}")
+        if event["state"] == "removed":
+            return gone
+        if message.steered and event.get("reply_id"):
+            return gone + self._put(event, message)
+        return gone + partial("put", "#log", draw(message.template, part=message))
+
+    def _agent_start(self, event: Flat) -> str:
+        state = partial("put", "#status", draw("chat/parts/run.html", running=True))
+        return self._reply(event) + partial("drop", "#log .retry") + state + _say(_("Replying"))
+
+    def _agent_end(self, event: Flat) -> str:
+        reason = event.get("reason")
+        html = self._drop_unfinished(event)
+        if reason == "INTERRUPTED":
+            html += self._put(event, thread.stopped_note(event)) + _say(_("Stopped"))
+        elif reason != "FAILED":
+            html += _say(_("Reply ready"))
+        return html + partial("put", "#status", draw("chat/parts/run.html", failed=reason == "FAILED"))
+
+    def _drop_unfinished(self, event: Flat) -> str:
+        return partial("drop", f"{self._reply_place(event)} .tool:has([data-state=preparing])")
+
+    def _text_start(self, event: Flat) -> str:
+        self._growing[event["block_id"]] = markdown.GrowingText()
+        return self._reply(event) + partial("put", self._reply_place(event), _open_block(event["block_id"]))
+
+    def _text_end(self, event: Flat) -> str:
+        """The whole text once more: late definitions and footnotes change what stood before them."""
+        block_id = event["block_id"]
+        self._growing.pop(block_id, None)
+        if event.get("state") == "discarded":
+            return partial("drop", f"#b-{block_id}")
+        html = self._reply(event) + partial("ensure", self._reply_place(event), _open_block(block_id))
+        html += partial("innerMorph", f"#b-{block_id}", markdown.render(event.get("text") or ""))
+        if event.get("state") == "partial":
+            html += self._put(event, thread.stopped_note(event))
+        return html
+
+    def _thinking(self, event: Flat) -> str:
+        if event.get("state") == "discarded":
+            return partial("drop", f"#b-{event['block_id']}")
+        return self._put(event, thread.thinking_block(event))
+
+    def _tool_call(self, event: Flat) -> str:
+        return self._tool_card(event, thread.tool_call(event), "state", "brief", "args")
+
+    def _tool_result(self, event: Flat) -> str:
+        call = thread.tool_result(thread.ToolCall(event["tool_call_id"], event.get("tool_name") or ""), event)
+        return self._tool_card(event, call, "state", *(["output"] if event["type"] == "TOOL_RESULT_END" else []))
+
+    def _tool_card(self, event: Flat, call: thread.ToolCall, *changed: str) -> str:
+        """Only the parts that the event tells of: the card may be older than this connection."""
+        html = self._reply(event) + partial("ensure", self._reply_place(event), draw(call.template, part=call))
+        parts = "".join(draw(f"chat/parts/tool_{name}.html", part=call) for name in changed)
+        return html + partial("put", f"#t-{call.id}", parts)
+
+    def _model_retry(self, event: Flat) -> str:
+        return self._drop_unfinished(event) + self._put(event, thread.retry_note(event))
+
+    def _run_failed(self, event: Flat) -> str:
+        failure = thread.failure(event)
+        return self._put(event, failure) + _say(_("The reply failed: %s") % failure.detail)
+
+
+def _open_block(block_id: str) -> str:
+    """The text part's frame with a place for what is not finished; the same frame as the part's template."""
+    return f'<div class="md" id="b-{block_id}" dir="auto" hx-ignore><div class="open"></div></div>'
+
+
+def _op(block_id: str, op: markdown.Op) -> str:
+    open_part = f"#b-{block_id}>.open"
+    if op.kind == "freeze":
+        return partial("beforebegin", open_part, op.html)
+    if op.kind == "line":
+        return partial("beforeend", f"{open_part} code", op.html)
+    return partial("beforeend" if op.kind == "tail" else "innerHTML", open_part, op.html)

@@ -1,0 +1,126 @@
+"""`manage.py serve`: Daphne in this process with the host of the turns beside it on one loop."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+# First of all: it installs the asyncio reactor, which nothing may have replaced before.
+from daphne.server import Server as DaphneServer  # isort: skip
+from daphne.endpoints import build_endpoint_description_strings
+from twisted.internet import reactor
+
+STOP_SECONDS = 10.0
+# Applications that do not end when cancelled are left behind after this.
+LAST_SECONDS = 3.0
+# 200,000 characters, each escaped in JSON as a surrogate pair, and the rest of the frame.
+FRAME_BYTES = 4 * 1024 * 1024
+QUIET = ("/static/", "/healthz", "/readyz", "/metrics")
+logger = logging.getLogger(__name__)
+access = logging.getLogger("gateway.access")
+
+
+class Host(Protocol):
+    async def stop(self) -> None: ...
+
+
+def _log_request(protocol: str, action: str, details: dict[str, Any]) -> None:
+    path = details.get("path", "")
+    if path.startswith(QUIET):
+        return
+    if protocol == "http" and action == "complete":
+        access.info("%s %s %s %.0f ms", details["method"], path, details["status"], details["time_taken"] * 1000)
+    elif protocol == "websocket" and action in {"connected", "disconnected", "rejected"}:
+        access.info("websocket %s %s", action, path)
+
+
+class Server(DaphneServer):  # type: ignore[misc]
+    """Daphne that can stop listening first, keeps its host, and leaves in order on SIGTERM."""
+
+    def __init__(self, application: Any, host: str, port: int) -> None:
+        super().__init__(
+            application,
+            endpoints=build_endpoint_description_strings(host=host, port=port),
+            signal_handlers=False,
+            action_logger=_log_request,
+            websocket_timeout=-1,
+            websocket_max_message_size=FRAME_BYTES,
+            websocket_max_frame_size=FRAME_BYTES,
+            server_name="branchline",
+        )
+        self.ports: list[Any] = []
+        self.host: Host | None = None
+        self.starting: asyncio.Task[None] | None = None
+        self.leaving: asyncio.Task[None] | None = None
+        self.exit_code = 0
+
+    def listen_success(self, port: Any) -> None:
+        super().listen_success(port)
+        self.ports.append(port)
+
+    def listen_error(self, failure: Any) -> None:
+        sys.stderr.write(f"Branchline cannot start: {failure.getErrorMessage()}\n")
+        self.exit_code = 1
+        self.stop()
+
+    def serve(self) -> int:
+        reactor.callWhenRunning(self._running)  # type: ignore[attr-defined]
+        self.run()
+        return self.exit_code
+
+    def _running(self) -> None:
+        loop = asyncio.get_event_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_stop)
+        self.starting = loop.create_task(self._guard(self._start_host()))
+
+    async def _start_host(self) -> None:
+        from gateway.wiring import start_host
+
+        self.host = await start_host()
+        # What is loaded now stays; a full collection over it would stop every chat for a tenth of a second.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(50_000, 20, 100)
+
+    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
+        """A server whose host did not start would take messages that nobody answers: better it ends, loudly."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            logger.critical("the server's host did not start", exc_info=True)
+            self.exit_code = 1
+            self.stop()
+            raise
+
+    def _asked_to_stop(self) -> None:
+        if self.leaving is None:
+            self.leaving = asyncio.get_event_loop().create_task(self._leave())
+
+    async def _leave(self) -> None:
+        for port in self.ports:
+            port.stopListening()
+        if self.starting and not self.starting.done():
+            self.starting.cancel()
+        if self.host:
+            try:
+                await asyncio.wait_for(self.host.stop(), STOP_SECONDS)
+            except TimeoutError:
+                logger.warning("turns did not reach a checkpoint in time; another server recovers them")
+        asyncio.get_event_loop().call_later(LAST_SECONDS, os._exit, self.exit_code)
+        self.stop()
+
+    def kill_all_applications(self) -> Any:
+        # The base class trips over connections whose application is gone already.
+        gone = [protocol for protocol, details in self.connections.items() if "application_instance" not in details]
+        for protocol in gone:
+            del self.connections[protocol]
+        return super().kill_all_applications()

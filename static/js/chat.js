@@ -1,0 +1,35 @@
+// The conversation page: ties the socket, the composer, the thread's scrolling and the list together.
+import "./swaps.js";
+import { startComposer } from "./composer.js";
+import { startFollow } from "./follow.js";
+import { startLink } from "./link.js";
+import { startList } from "./list.js";
+
+const chat = document.getElementById("chat");
+const list = startList(chat);
+const follow = startFollow(document.getElementById("thread"), document.getElementById("newer"));
+const composer = startComposer(chat, follow);
+startLink(chat, {
+  before: follow.before,
+  after(frame) {
+    follow.after();
+    if (frame.kind === "html") {
+      if (frame.content.includes('id="run"') || frame.content.includes('id="m-')) list.refresh();
+    } else composer.heard(frame);
+    if (frame.kind === "caught_up") list.refresh();
+  },
+  closed: composer.closed,
+});
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest(".copy");
+  if (!button) return;
+  const code = button.parentElement.querySelector("code");
+  try {
+    await navigator.clipboard.writeText(code.textContent);
+    button.classList.add("done");
+    setTimeout(() => button.classList.remove("done"), 1500);
+  } catch {
+    getSelection().selectAllChildren(code);
+  }
+});

@@ -1,0 +1,113 @@
+// The composer: sends once, keeps the text until the server has it, keeps drafts, edits queued messages.
+import { keep, kept } from "./store.js";
+
+function freshId() {
+  // randomUUID exists only on secure origins; a server in the local network may be plain http.
+  if (crypto.randomUUID) return crypto.randomUUID();
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+export function startComposer(chat, follow) {
+  const form = document.getElementById("composer");
+  const box = document.getElementById("text");
+  const problem = document.getElementById("problem");
+  const editing = document.getElementById("editing");
+  const draft = `draft.${chat.dataset.conversation}`;
+  // What was sent and is not acknowledged yet: the same id goes out again after a reconnect, so it runs once.
+  let pending = null;
+
+  const grow = () => {
+    box.style.height = "auto";
+    box.style.height = `${box.scrollHeight}px`;
+  };
+  const write = (text) => {
+    box.value = text;
+    grow();
+    if (!form.elements.message_id.value) keep(draft, text);
+  };
+  const edit = (id, text) => {
+    form.elements.message_id.value = id;
+    form.elements.message_id.disabled = !id;
+    form.elements.kind.value = id ? "message.edit" : "message.send";
+    form.classList.toggle("edits", Boolean(id));
+    editing.hidden = !id;
+    box.value = text;
+    grow();
+    box.focus();
+  };
+  const send = () => {
+    if (box.value.trim() && !pending) form.requestSubmit();
+  };
+
+  write(kept(draft));
+  box.addEventListener("input", () => {
+    problem.textContent = "";
+    write(box.value);
+  });
+  box.addEventListener("keydown", (event) => {
+    // 229: a key of an input method that some browsers report after its composition has ended.
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229) {
+      event.preventDefault();
+      send();
+    } else if (event.key === "Escape" && form.elements.message_id.value) edit("", kept(draft));
+  });
+  document.getElementById("cancel-edit").addEventListener("click", () => edit("", kept(draft)));
+
+  chat.addEventListener("click", (event) => {
+    const starter = event.target.closest("[data-starter]");
+    const editor = event.target.closest("[data-edit]");
+    if (starter) {
+      write(starter.dataset.starter);
+      box.focus();
+      send();
+    } else if (editor) {
+      edit(editor.dataset.edit, editor.closest(".chip").querySelector(".whole").content.textContent);
+    }
+  });
+
+  form.addEventListener("htmx:ws:before:message:outgoing", (event) => {
+    const { values } = event.detail.message;
+    if (pending || !values.text.trim()) {
+      event.preventDefault();
+      return;
+    }
+    values.ref = freshId();
+    if (values.kind === "message.send") values.client_id = values.ref;
+    pending = { ref: values.ref, text: values.text, frame: { ...values } };
+    problem.textContent = "";
+    form.classList.add("sending");
+    follow.toEnd();
+  });
+  form.addEventListener("htmx:ws:error", () => {
+    problem.textContent = problem.dataset.lost;
+    done();
+  });
+
+  function done() {
+    pending = null;
+    form.classList.remove("sending");
+  }
+  function again(connection) {
+    if (pending) connection.socket.send(JSON.stringify(pending.frame));
+  }
+  chat.addEventListener("htmx:ws:after:connection", (event) => again(event.detail.connection));
+
+  return {
+    heard(frame) {
+      if (frame.kind === "error" && frame.ref !== pending?.ref) {
+        problem.textContent = frame.detail;
+        return;
+      }
+      if (!pending || frame.ref !== pending.ref) return;
+      if (frame.kind === "error") problem.textContent = frame.detail;
+      else if (pending.frame.kind === "message.edit") edit("", kept(draft));
+      // What was typed since stays; only what was sent goes.
+      else if (box.value === pending.text) write("");
+      else if (box.value.startsWith(pending.text)) write(box.value.slice(pending.text.length));
+      done();
+    },
+    closed() {
+      if (pending) problem.textContent = problem.dataset.lost;
+    },
+  };
+}

@@ -1,0 +1,58 @@
+// The socket as htmx keeps it: where to come back, what was read, and what the status line says about it.
+const ACK_MS = 250;
+
+export function startLink(chat, { before, after, closed }) {
+  const word = document.getElementById("link");
+  const dot = document.getElementById("link-dot");
+  let connection = null;
+  let unread = 0;
+  let timer = 0;
+
+  const show = (state, text = word.dataset[state]) => {
+    word.textContent = text;
+    dot.dataset.link = state;
+  };
+
+  const acknowledge = () => {
+    timer = 0;
+    if (unread && connection?.socket?.readyState === WebSocket.OPEN) {
+      connection.socket.send(JSON.stringify({ kind: "seen", frames: unread }));
+      unread = 0;
+    }
+  };
+
+  chat.addEventListener("htmx:ws:after:connection", (event) => {
+    connection = event.detail.connection;
+    unread = 0;
+    show("connected");
+  });
+
+  chat.addEventListener("htmx:ws:before:message:incoming", () => before());
+
+  chat.addEventListener("htmx:ws:after:message:incoming", (event) => {
+    const { connection: from, message } = event.detail;
+    const frame = JSON.parse(message.data);
+    if (frame.seq != null) {
+      const url = new URL(from.url);
+      url.searchParams.set("after", frame.seq);
+      from.url = url.href;
+    }
+    unread += 1;
+    // A hidden tab's timers are slow; the server must not take that for a reader who stopped.
+    if (unread >= 16 || document.hidden) acknowledge();
+    else timer ||= setTimeout(acknowledge, ACK_MS);
+    after(frame);
+  });
+
+  chat.addEventListener("htmx:ws:close", (event) => {
+    const code = event.detail.code;
+    if (code === 4401) show("login");
+    else if (code === 4404) show("gone");
+    else if (code >= 4000 && code !== 4408) show("closed");
+    else show("reconnecting");
+    closed(code);
+  });
+
+  // The browser may bring a left page back as it was, with a socket that is closed for good.
+  addEventListener("pageshow", (event) => event.persisted && location.reload());
+}
