@@ -27,15 +27,17 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
-HIGHLIGHT_MAX = 50_000
+HIGHLIGHT_MAX = 30_000
 CACHED_MAX = 32_000
-OPEN_BLOCK_MAX = 4_000
+# An open block is rendered at each delta up to the first size, at each eighth more up to the second, then doubled.
+OPEN_BLOCK_EASY = 4_000
+OPEN_BLOCK_MAX = 12_000
 
 _TAGS = set(
     ["a", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p"]
     + ["pre", "s", "section", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul"]
 )
-_ATTRIBUTES = {"a": {"href"}, "ol": {"start"}, "pre": {"data-lang"}}
+_ATTRIBUTES: dict[str, set[str]] = {"*": set(), "a": {"href"}, "ol": {"start"}, "pre": {"data-lang"}}
 _CLASSES = {
     "span": {name for name in STANDARD_TYPES.values() if name} | {"box"},
     "td": {"right", "center"},
@@ -43,6 +45,9 @@ _CLASSES = {
     "li": {"task"},
     "section": {"footnotes"},
 }
+# Each block finds its own direction: right-to-left and left-to-right texts stand beside each other.
+_SET = {tag: {"dir": "auto"} for tag in ("p", "ul", "ol", "blockquote", "table", "h1", "h2", "h3", "h4", "h5", "h6")}
+_SET["a"] = {"target": "_blank"}
 _ALIGN = re.compile(r"text-align:\s*(right|center)")
 _PRE = re.compile(r'<pre( data-lang="[^"<>]*")?>')
 _formatter = HtmlFormatter(nowrap=True)
@@ -138,7 +143,7 @@ def _clean(html: str) -> str:
         url_schemes={"http", "https", "mailto"},
         url_relative="deny",
         link_rel="noopener nofollow",
-        set_tag_attribute_values={"a": {"target": "_blank"}},
+        set_tag_attribute_values=_SET,
     )
     # In what was cleaned every `<` is a tag of the allow-list, so this touches code blocks only.
     button = f'<button type="button" class="copy">{escape(_("Copy"))}</button>'
@@ -196,9 +201,9 @@ class GrowingText:
         while (end := self._rest.find("\n", self._shown)) >= 0:
             close = _CLOSE[self._fence[0]].fullmatch(self._rest, self._shown, end)
             if close and len(close[1]) >= len(self._fence):
-                self._freeze(end + 1, ops)
-                self._fence = ""
-                ops.append(Op("open", ""))
+                block, self._rest = self._rest[: end + 1], self._rest[end + 1 :]
+                self._shown, self._rendered, self._fence = 0, 0, ""
+                ops += [Op("freeze", _clean(_growing.render(block))), Op("open", "")]
                 return bool(self._rest)
             self._shown = end + 1
         if self._shown > start:
@@ -207,14 +212,17 @@ class GrowingText:
 
     def _feed_blocks(self, ops: list[Op]) -> bool:
         """Freezes all blocks but the last and renders that one; True when it is a fence that has just opened."""
-        if self._rendered > OPEN_BLOCK_MAX and (len(self._rest) - self._rendered) * 8 < self._rendered:
-            # Rendering one long list at every delta would cost its square: raw text stands in until the next time.
+        if self._too_dear():
             ops.append(Op("tail", escape(self._rest[self._shown :], quote=False)))
             self._shown = len(self._rest)
             return False
-        starts = [t.map[0] for t in _growing.parse(self._rest) if t.level == 0 and t.map and t.nesting >= 0]
+        tokens = _growing.parse(self._rest)
+        starts = [i for i, token in enumerate(tokens) if token.level == 0 and token.map and token.nesting >= 0]
         if len(starts) > 1:
-            self._freeze(_line_offset(self._rest, starts[-1]), ops)
+            last = tokens[starts[-1]]
+            ops.append(Op("freeze", _render_tokens(tokens[: starts[-1]])))
+            tokens = tokens[starts[-1] :]
+            self._rest = self._rest[_line_offset(self._rest, last.map[0] if last.map else 0) :]
         self._shown = self._rendered = len(self._rest)
         first, newline, _body = self._rest.partition("\n")
         mark = _FENCE.match(first)
@@ -223,13 +231,19 @@ class GrowingText:
             pre = _open_pre(_language(first[mark.end() :]))
             ops.append(Op("open", f'<div class="code">{pre}<code></code></pre></div>'))
             return True
-        ops.append(Op("open", _clean(_growing.render(self._rest))))
+        ops.append(Op("open", _render_tokens(tokens)))
         return False
 
-    def _freeze(self, cut: int, ops: list[Op]) -> None:
-        ops.append(Op("freeze", _clean(_growing.render(self._rest[:cut]))))
-        self._rest = self._rest[cut:]
-        self._shown = self._rendered = 0
+    def _too_dear(self) -> bool:
+        """Rendering one long list at every delta would cost its square; meanwhile the raw text stands in."""
+        grown = len(self._rest) - self._rendered
+        if self._rendered <= OPEN_BLOCK_EASY:
+            return False
+        return grown * (8 if self._rendered <= OPEN_BLOCK_MAX else 1) < self._rendered
+
+
+def _render_tokens(tokens: list[Token]) -> str:
+    return _clean(_growing.renderer.render(tokens, _growing.options, {}))
 
 
 def _line_offset(text: str, line: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,10 +181,8 @@ class Bus:
     async def _unsubscribe(self, channel: str) -> None:
         if self._pubsub is None:
             return
-        try:
+        with suppress(*AWAY):
             await self._pubsub.unsubscribe(channel)
-        except AWAY:
-            pass
 
     # Reading
 
@@ -195,11 +193,11 @@ class Bus:
         return Snapshot(rows[0].decode(), texts)
 
     async def read(self, conversation_id: str, after: str, count: int = 100) -> list[tuple[str, dict[bytes, bytes]]]:
-        rows = await self.client.xrange(stream_key(conversation_id), f"({after}", "+", count=count)
+        rows: Any = await self.client.xrange(stream_key(conversation_id), f"({after}", "+", count=count)
         return [(entry_id.decode(), fields) for entry_id, fields in rows]
 
     async def block_text(self, conversation_id: str, block_id: str) -> str:
-        text = await self.client.get(block_key(conversation_id, block_id))
+        text: Any = await self.client.get(block_key(conversation_id, block_id))
         return (text or b"").decode()
 
     # Writing

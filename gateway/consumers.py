@@ -20,6 +20,7 @@ from chatapp.models import Session
 from chatapp.runtime.errors import BranchlineError, InvalidField
 from chatapp.store import db
 from gateway import commands, protocol
+from gateway.ending import end
 from gateway.feed import Follower, Frame
 from gateway.render import PageRenderer
 from gateway.sockets import NOT_FOUND, NOT_LOGGED_IN, Credentials, Socket
@@ -191,8 +192,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         if self.socket is not None:
             gateway().sockets.open.discard(self.socket)
         if self.reader is not None and self.reader is not asyncio.current_task():
-            self.reader.cancel()
-            await asyncio.wait({self.reader})
+            await end([self.reader])
 
 
 def _after(value: str) -> int | None:

@@ -14,4 +14,3 @@ async def run(ticket: str) -> None:
         await engine.settled()
     finally:
         await worker.stop()
-

@@ -10,18 +10,17 @@ from rq.worker import Worker as RQWorker
 RUN = "gateway.jobs.run"
 
 
-class Job(RQJob):  # type: ignore[misc]
+class Job(RQJob):
     """Refuses any function but `gateway.jobs.run`, at both ends of the queue."""
 
     @property
-    def func_name(self) -> Any:
-        name = super().func_name
-        if name != RUN:
-            raise ValueError(f"a job may run {RUN} only, not {name!r}")
-        return name
+    def func(self) -> Any:
+        if self.func_name != RUN:
+            raise ValueError(f"a job may run {RUN} only, not {self.func_name!r}")
+        return super().func
 
 
-class Worker(RQWorker):  # type: ignore[misc]
+class Worker(RQWorker):
     """A fork worker that looks after itself more often than RQ's defaults, which take minutes to see a dead one."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

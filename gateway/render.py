@@ -153,7 +153,7 @@ class PageRenderer:
 
 def _open_block(block_id: str) -> str:
     """The text part's frame with a place for what is not finished; the same frame as the part's template."""
-    return f'<div class="md" id="b-{block_id}" dir="auto" hx-ignore><div class="open"></div></div>'
+    return f'<div class="md" id="b-{block_id}" hx-ignore><div class="open"></div></div>'
 
 
 def _op(block_id: str, op: markdown.Op) -> str:

@@ -72,9 +72,7 @@ def _codes(all_credentials: list[Credentials]) -> list[int]:
         .values_list("pk", "password")
     )  # fmt: skip
     keys = {c.session_key for c in all_credentials if c.session_key}
-    logins = set(
-        LoginSession.objects.filter(pk__in=keys, expire_date__gt=now).values_list("pk", flat=True)
-    )
+    logins = set(LoginSession.objects.filter(pk__in=keys, expire_date__gt=now).values_list("pk", flat=True))
     alive = Q(expires_at=None) | Q(expires_at__gt=now)
     token_ids = {c.token_id for c in all_credentials if c.token_id}
     tokens = set(ApiToken.objects.filter(alive, pk__in=token_ids).values_list("pk", flat=True))

@@ -59,7 +59,7 @@ def only_one(data_dir: Path) -> Iterator[bool]:
     except BlockingIOError:
         holder = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
         os.close(descriptor)
-        raise CannotStart(f"Branchline already runs on {data_dir} (process {holder})") from None
+        raise CannotStart(f"it already runs on {data_dir} (process {holder})") from None
     crashed = os.fstat(descriptor).st_size > 0
     os.truncate(descriptor, 0)
     os.write(descriptor, str(os.getpid()).encode())

@@ -1,5 +1,5 @@
 """The gateway's HTTP part of the URL map: the REST API."""
 
-from django.urls import URLPattern
+from gateway.api.app import addresses
 
-urlpatterns: list[URLPattern] = []
+urlpatterns = addresses()

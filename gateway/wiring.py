@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
@@ -21,6 +21,7 @@ from chatapp.runtime.toolsets.todo import todo_tools
 from chatapp.runtime.toolsets.workspace import workspace_tools
 from chatapp.store.ledger import DatabaseLedger
 from gateway.bus import Bus
+from gateway.ending import end
 from gateway.publisher import Publisher
 from gateway.sockets import Sockets
 
@@ -39,7 +40,7 @@ class Gateway:
         self.ledger = DatabaseLedger(self.publisher)
         self.sockets = Sockets()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._owner_file: Any = None
+        self._owner_file: OwnerFile | None = None
         for work in (self.bus.listen(), self.publisher.run(), self.sockets.watch()):
             self._own(work)
 
@@ -75,12 +76,9 @@ class Gateway:
         if self.engine is not None:
             await self.engine.drain()
         await self.publisher.flush()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
         await self.bus.close()
         if self._owner_file is not None:
-            Path(self._owner_file.name).unlink(missing_ok=True)
             self._owner_file.close()
         _gateways.pop(asyncio.get_running_loop(), None)
 
@@ -127,23 +125,24 @@ async def start_host() -> Gateway:
     return running
 
 
-def lock_owner(folder: Path, owner: str) -> Any:
+def lock_owner(folder: Path, owner: str) -> OwnerFile:
     """A locked file named after this process. Locked before it gets its name: a sweep never finds it unlocked."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = folder / f".{owner}"
     file = draft.open("w")
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     draft.rename(folder / owner)
-    return _Named(file, folder / owner)
+    return OwnerFile(file, folder / owner)
 
 
-class _Named:
+class OwnerFile:
     """An open, locked file under the name it was given after it was locked."""
 
-    def __init__(self, file: Any, path: Path) -> None:
-        self.file, self.name = file, str(path)
+    def __init__(self, file: IO[str], path: Path) -> None:
+        self.file, self.path = file, path
 
     def close(self) -> None:
+        self.path.unlink(missing_ok=True)
         self.file.close()
 
 

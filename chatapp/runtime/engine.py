@@ -47,6 +47,7 @@ class Engine:
         self.turns = turns
         self.owner = owner or new_id()
         self.outages = outages
+        self._setbacks: tuple[type[Exception], ...] = (BranchlineError, *outages)
         self.dead_owners = dead_owners
         self.hosted: dict[str, Hosted] = {}
         self._claiming: set[asyncio.Task[None]] = set()
@@ -74,7 +75,7 @@ class Engine:
     async def _claim(self, session_id: str) -> None:
         try:
             work = await self.kit.ledger.claim(session_id, self.owner)
-        except (BranchlineError, *self.outages) as error:
+        except self._setbacks as error:
             logger.warning("claim of %s did not work: %s", session_id, error)
             return
         if work is not None:
@@ -160,7 +161,7 @@ class Engine:
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
             await work()
-        except (BranchlineError, *self.outages) as error:
+        except self._setbacks as error:
             logger.warning("sweep did not work, the next one will: %s", error)
 
     async def settled(self) -> None:

@@ -43,7 +43,7 @@ NEEDS_OK = "Not executed: this tool needs a person's OK, and nobody can be asked
 TOOL_BUG = "This tool broke: a fault of the tool, not of the arguments. Do not call it the same way again."
 
 
-class Stopped(Exception):  # noqa: N818 - a signal, not a fault
+class Stopped(Exception):
     """The person stopped this reply."""
 
 
@@ -114,12 +114,14 @@ async def advance(work: Work, kit: Kit, signals: Signals) -> None:
         if signals.draining:
             await kit.ledger.hand_over(work.hold)
             return
+        if signals.stopped:
+            # The row knows whether that stop is still to be done or was met by the last checkpoint.
+            signals.stopped = await kit.ledger.renew(work.hold)
         if isinstance(following, Request):
             turn.transcript += load_all(following.appended)
             following = await model_phase(turn, following)
         else:
             following = await tool_phase(turn, following)
-        signals.stopped = False
 
 
 # The model phase
@@ -358,7 +360,7 @@ async def _answer(turn: Turn, call: OpenCall) -> Answered:
         return await tool.run(context, tool.arguments.model_validate(call.args))
     except ToolFailed as failed:
         return Answered(failed.detail, "error")
-    except Exception:  # noqa: BLE001 - the turn's door: a tool's bug is a result, with its traceback in the log
+    except Exception:
         logger.exception("tool %s broke in session %s", call.name, hold.session_id)
         return Answered(TOOL_BUG, "error")
 

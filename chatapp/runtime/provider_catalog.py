@@ -51,10 +51,17 @@ class Provider:
     extra: str = ""
     base_url: str = ""
 
+    def is_own_server(self, settings: ProviderSettings) -> bool:
+        """An address other than the provider's: a server that speaks its language."""
+        return bool(self.base_url) and settings.first(self.base_url).rstrip("/") not in ("", OPENAI_URL)
+
     def key(self, settings: ProviderSettings) -> str:
-        """The key, or a placeholder where a server of one's own needs none."""
-        own = self.base_url and settings.first(self.base_url)
-        return settings.first(*self.keys) or (PLACEHOLDER_KEY if own or not self.keys else "")
+        """The key, or a placeholder where none may be needed."""
+        keyless = not self.keys or self.is_own_server(settings)
+        return settings.first(*self.keys) or (PLACEHOLDER_KEY if keyless else "")
+
+    def called(self, settings: ProviderSettings) -> str:
+        return "The model server" if self.is_own_server(settings) else self.title
 
 
 def _openai(name: str, key: str, settings: ProviderSettings, *, responses: bool = False) -> Model[Any]:
@@ -167,7 +174,7 @@ PROVIDERS: dict[str, Provider] = {
     "openai-responses": Provider(
         "OpenAI", partial(_openai, responses=True), ("OPENAI_API_KEY",), "gpt-6.1-terra", base_url="OPENAI_BASE_URL"
     ),
-    "ollama": Provider("Ollama", _ollama, (), "", base_url="OLLAMA_HOST"),
+    "ollama": Provider("Ollama", _ollama, (), ""),
     DEMO: Provider("The demo model", _demo, (), "", "pydantic_ai"),
 }
 

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import httpx2
-from openai import OpenAIError
 from pydantic_ai.exceptions import (
     ContentFilterError,
     ModelAPIError,
@@ -39,7 +38,7 @@ CONTEXT = re.compile(
 # What an adapter raises when a stream is no stream of its provider.
 _UNREADABLE = (UnexpectedModelBehavior, AttributeError, TypeError, ValueError, LookupError, AssertionError)
 _TRANSPORT = (httpx2.HTTPError, httpx2.StreamError, OSError)
-_RAISED = (*_UNREADABLE, *_TRANSPORT, ModelAPIError, UserError, OpenAIError, httpx2.InvalidURL)
+RAISED = (*_UNREADABLE, *_TRANSPORT, ModelAPIError, UserError, httpx2.InvalidURL)
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Door:
         """Whatever the model library and its clients raise inside comes out as our ProviderError."""
         try:
             yield
-        except _RAISED as error:
+        except RAISED as error:
             raise self.translate(error) from error
 
     def translate(self, error: Exception) -> ProviderError:
@@ -68,7 +67,7 @@ class Door:
             return self.connection_lost()
         if isinstance(error, ContentFilterError):
             return self.content_filtered()
-        if isinstance(error, UserError | OpenAIError | httpx2.InvalidURL):
+        if isinstance(error, UserError | httpx2.InvalidURL):
             why = self._quote(str(error))
             return self._error("rejected", f"cannot be asked: {why}. The operator must correct this.")
         return self.garbage()

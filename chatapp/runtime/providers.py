@@ -37,7 +37,7 @@ from chatapp.runtime.provider_catalog import (
     ProviderSettings,
     default_model,
 )
-from chatapp.runtime.provider_errors import Door
+from chatapp.runtime.provider_errors import RAISED, Door
 from chatapp.runtime.tools import Tool
 
 __all__ = ["ModelStream", "Models", "ProviderSettings", "default_model"]
@@ -63,18 +63,17 @@ class ModelStream:
 
     async def __anext__(self) -> Piece:
         while True:
-            with self._door.errors():
-                try:
-                    async with asyncio.timeout(self._idle):
-                        event = await anext(self._events)
-                except StopAsyncIteration:
-                    break
-                piece = self._piece(event)
-            if piece is not None:
+            try:
+                async with asyncio.timeout(self._idle):
+                    event = await anext(self._events)
+            except StopAsyncIteration:
+                self._require_end()
+                raise
+            except RAISED as error:
+                raise self._door.translate(error) from error
+            if (piece := self._piece(event)) is not None:
                 self.started = True
                 return piece
-        self._require_end()
-        raise StopAsyncIteration
 
     def completion(self, partial: bool = False) -> Completion:
         return self._summing(self._response.get(), sorted(self._indexes), partial=partial)
@@ -180,7 +179,8 @@ class Models:
         summing: Callable[..., Completion],
     ) -> AsyncIterator[ModelStream]:
         provider, model_name, key = self._find(name)
-        door = Door(provider.title, model_name, " or ".join(provider.keys), (key,) if key != PLACEHOLDER_KEY else ())
+        secrets = (key,) if key != PLACEHOLDER_KEY else ()
+        door = Door(provider.called(self._settings), model_name, " or ".join(provider.keys), secrets)
         idle = self._settings.idle_timeout
         async with AsyncExitStack() as stack:
             with door.errors():

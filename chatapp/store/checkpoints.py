@@ -17,6 +17,7 @@ from chatapp.store.turns import (
     follow,
     settle_call,
     start_model_call,
+    stop_reply,
 )
 from chatapp.store.writer import Writer, Written, held
 
@@ -26,8 +27,6 @@ START = {
     "call": EventType.TOOL_CALL_START,
 }
 END = {"text": EventType.TEXT_BLOCK_END, "thinking": EventType.THINKING_BLOCK_END}
-INTERRUPTED = "Stopped by the person before it was done. Its outcome is unknown."
-NOT_STARTED = "Not executed: the person stopped this reply first."
 
 
 def begin_block(hold: Hold, kind: str, block_id: str, tool_name: str = "") -> Written[int]:
@@ -126,9 +125,7 @@ def settle(hold: Hold, call_id: str, state: str, output: str, truncated: bool) -
     return writer.written(following)
 
 
-def interrupt(
-    hold: Hold, partial: Completion | None, cut: Sequence[CutBlock], call: ModelCall | None
-) -> Written[Next]:
+def interrupt(hold: Hold, partial: Completion | None, cut: Sequence[CutBlock], call: ModelCall | None) -> Written[Next]:
     with held(hold) as (writer, session):
         _keep_partial(writer, session, partial, cut)
         if call is not None:
@@ -148,14 +145,6 @@ def _keep_partial(writer: Writer, session: Session, partial: Completion | None, 
             discard(writer, session, [block])
         else:
             writer.event(session, END[block.kind], block_id=block.id, text=block.text, state="partial")
-
-
-def stop_reply(writer: Writer, session: Session) -> None:
-    """Settle every open call and end the reply as stopped by the person; what was settled joins the transcript."""
-    for call in session.tool_calls.filter(joined=False).exclude(status__in=ToolCall.SETTLED):
-        new = call.status == ToolCall.Status.NEW
-        fail_call(writer, session, call, "interrupted", NOT_STARTED if new else INTERRUPTED)
-    end_reply(writer, session, EndReason.INTERRUPTED)
 
 
 def fail(hold: Hold, failure: Failure, cut: Sequence[CutBlock], call: ModelCall | None) -> Written[Next]:

@@ -12,9 +12,9 @@ from chatapp.models import Event, Session, ToolCall
 from chatapp.runtime.events import EventType
 from chatapp.runtime.messages import Usage
 from chatapp.runtime.ports import CutBlock, Hold, Work
-from chatapp.store.checkpoints import discard, stop_reply
+from chatapp.store.checkpoints import discard
 from chatapp.store.db import database_now
-from chatapp.store.turns import end_model_call, fail_call, follow, start_reply
+from chatapp.store.turns import end_model_call, fail_call, follow, start_reply, stop_reply
 from chatapp.store.writer import Writer, Written, conversation, held
 
 UNKNOWN = "Interrupted by a restart: the outcome is unknown. Look before doing it again."
@@ -68,7 +68,8 @@ def _claimable(writer: Writer, session: Session) -> bool:
 def _too_many(writer: Writer, session: Session) -> bool:
     """A limit on running work queues; the sweep comes back to it."""
     running = Session.objects.filter(owner_id=session.owner_id, lease_until__gte=writer.now)
-    return running.count() >= settings.BRANCHLINE_RUNNING_PER_USER
+    limit: int = settings.BRANCHLINE_RUNNING_PER_USER
+    return running.count() >= limit
 
 
 def _recover(writer: Writer, session: Session) -> None:

@@ -21,15 +21,20 @@ from chatapp.store.writer import Writer
 logger = logging.getLogger(__name__)
 
 Kind, State = InboxItem.Kind, InboxItem.State
+INTERRUPTED = "Stopped by the person before it was done. Its outcome is unknown."
+NOT_STARTED = "Not executed: the person stopped this reply first."
 
 
 def follow(writer: Writer, session: Session, appended: tuple[Payload, ...] = ()) -> Next:
     """The next right thing, under the lock, in the transaction of the checkpoint before it.
 
+    0. A stop that came before this checkpoint ends the reply here.
     1. Calls that wait for a result go first; once all have one, the results join the transcript.
     2. Between replies the inbox starts the next one; with nothing in it the session rests and the lease is free.
     3. Within a reply what steers joins, the caps are looked at, and the model is asked.
     """
+    if session.stop and session.reply_id:
+        stop_reply(writer, session)
     unjoined = list(session.tool_calls.filter(joined=False))
     open_calls = [call for call in unjoined if call.status not in ToolCall.SETTLED]
     if open_calls:
@@ -226,9 +231,7 @@ def fail_call(writer: Writer, session: Session, call: ToolCall, state: str, outp
     settle_call(writer, session, call, state, output, truncated=False)
 
 
-def settle_call(
-    writer: Writer, session: Session, call: ToolCall, state: str, output: str, *, truncated: bool
-) -> None:
+def settle_call(writer: Writer, session: Session, call: ToolCall, state: str, output: str, *, truncated: bool) -> None:
     if call.status in ToolCall.SETTLED:
         raise ToolFailed(f"call {call.pk} has its result already")
     writer.event(
@@ -239,3 +242,11 @@ def settle_call(
     call.status = {"success": done, "denied": denied}.get(state, failed)
     call.state, call.result, call.truncated, call.ended_at = state, output, truncated, writer.now
     call.save(update_fields=["status", "state", "result", "truncated", "ended_at"])
+
+
+def stop_reply(writer: Writer, session: Session) -> None:
+    """Settle every open call and end the reply as stopped by the person; what was settled joins the transcript."""
+    for call in session.tool_calls.filter(joined=False).exclude(status__in=ToolCall.SETTLED):
+        new = call.status == ToolCall.Status.NEW
+        fail_call(writer, session, call, "interrupted", NOT_STARTED if new else INTERRUPTED)
+    end_reply(writer, session, EndReason.INTERRUPTED)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
 from django.template.loader import get_template
+from django.utils import timezone
+from django.utils.formats import date_format
 from django.utils.safestring import SafeString, mark_safe
 
 from chatapp import markdown
@@ -35,3 +38,12 @@ def markdown_html(text: str) -> SafeString:
 def visible(text: str) -> str:
     """Control and direction characters as their code points, so that nothing looks like what it is not."""
     return _HIDDEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", text)
+
+
+@register.filter
+def when(moment: datetime) -> str:
+    """As short as it is clear: today's time, this week's day, else the date."""
+    local, now = timezone.localtime(moment), timezone.localtime()
+    if local.date() == now.date():
+        return date_format(local, "TIME_FORMAT")
+    return date_format(local, "l" if now - local < timedelta(days=6) else "SHORT_DATE_FORMAT")

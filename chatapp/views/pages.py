@@ -10,6 +10,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import path
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_POST
@@ -45,12 +46,19 @@ def _own(request: HttpRequest, conversation_id: str) -> Session:
     return get_object_or_404(Session.objects.conversations_of(request.user), pk=conversation_id)
 
 
+def _group(row: Session) -> str:
+    if row.pinned:
+        return _("Pinned")
+    days = (timezone.localdate() - timezone.localdate(row.updated_at)).days
+    return _("Today") if days < 1 else _("Yesterday") if days == 1 else _("Earlier")
+
+
 def _rows(request: HttpRequest) -> list[dict[str, Any]]:
     """The conversation list. Archived ones are left out."""
     rows = Session.objects.conversations_of(request.user).filter(archived=False)[:LIST_MAX]
     return [
         {"id": row.id, "title": row.title, "status": row.status, "word": STATES.get(Session.Status(row.status), ""),
-         "updated_at": row.updated_at, "pinned": row.pinned}
+         "updated_at": row.updated_at, "group": _group(row)}
         for row in rows
     ]  # fmt: skip
 

@@ -3,15 +3,27 @@ const NEAR = 48;
 
 export function startFollow(thread, chip) {
   let atEnd = true;
-  const near = () => thread.scrollHeight - thread.scrollTop - thread.clientHeight < NEAR;
+  let top = 0;
+  let height = 0;
+  const gap = () => thread.scrollHeight - thread.scrollTop - thread.clientHeight;
   const toEnd = () => {
     thread.scrollTop = thread.scrollHeight;
+    top = thread.scrollTop;
     chip.hidden = true;
     atEnd = true;
   };
+  // Told before the scrolling itself: a frame that comes between the two must not pull the reader back.
+  const leave = () => {
+    if (thread.scrollTop > 0) atEnd = false;
+  };
 
+  thread.addEventListener("wheel", (event) => event.deltaY < 0 && leave(), { passive: true });
+  thread.addEventListener("touchmove", leave, { passive: true });
+  thread.addEventListener("keydown", (event) => ["ArrowUp", "PageUp", "Home"].includes(event.key) && leave());
   thread.addEventListener("scroll", () => {
-    atEnd = near();
+    const up = thread.scrollTop < top;
+    top = thread.scrollTop;
+    atEnd = gap() < (up ? 2 : NEAR);
     if (atEnd) chip.hidden = true;
   }, { passive: true });
   chip.addEventListener("click", toEnd);
@@ -19,7 +31,6 @@ export function startFollow(thread, chip) {
   new ResizeObserver(() => atEnd && toEnd()).observe(thread);
   toEnd();
 
-  let height = 0;
   return {
     toEnd,
     before() {

@@ -32,11 +32,13 @@ export function startLink(chat, { before, after, closed }) {
   chat.addEventListener("htmx:ws:after:message:incoming", (event) => {
     const { connection: from, message } = event.detail;
     const frame = JSON.parse(message.data);
-    if (frame.seq != null) {
-      const url = new URL(from.url);
+    const url = new URL(from.url);
+    // A frame of deltas only may name no event yet.
+    if (frame.seq > Number(url.searchParams.get("after"))) {
       url.searchParams.set("after", frame.seq);
       from.url = url.href;
     }
+    if (frame.kind === "status") show(frame.state);
     unread += 1;
     // A hidden tab's timers are slow; the server must not take that for a reader who stopped.
     if (unread >= 16 || document.hidden) acknowledge();

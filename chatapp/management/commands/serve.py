@@ -13,6 +13,8 @@ from django.utils.module_loading import import_string
 
 class Command(BaseCommand):
     help = "Runs the server alone; Valkey, workers and migrations are yours."
+    # A second start must be quick; `manage.py check` and the tests run them.
+    requires_system_checks: list[str] = []
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--host", default="127.0.0.1")

@@ -14,10 +14,12 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
+from django.db.migrations.executor import MigrationExecutor
 from django.urls import reverse
 
 from chatapp.accounts import administrator_without_password, create_link
 from chatapp.env import Environment
+from chatapp.runtime.provider_catalog import default_model
 
 
 def is_loopback(host: str) -> bool:
@@ -76,8 +78,6 @@ class Command(BaseCommand):
 
     def environment(self, url: str) -> dict[str, str]:
         """The children's: what `up` settled once, so that all of them agree."""
-        from chatapp.runtime.providers import default_model
-
         found = dict(os.environ) | {"PYTHONUNBUFFERED": "1"}
         # Asked for by NAME or NAME_FILE it goes on as it is; both together would be refused.
         env = Environment(os.environ)
@@ -89,7 +89,11 @@ class Command(BaseCommand):
 
     def migrate(self) -> None:
         try:
-            call_command("migrate", interactive=False, verbosity=0)
+            executor = MigrationExecutor(connections["default"])
+            # Looking first is a second cheaper than the command, which also checks and signals when all is done.
+            if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+                self.say("Preparing the database")
+                call_command("migrate", interactive=False, verbosity=0)
         finally:
             connections.close_all()
 

@@ -64,7 +64,9 @@ class Workspace:
                 rows = [(name, True) for name in folders] + [(name, False) for name in sorted(files)]
                 for name, is_folder in rows:
                     info = _info(folder, name)
-                    if name.startswith(RESERVED) or info is None or not (is_folder or _is_plain(info)):
+                    if name.startswith(RESERVED) or info is None:
+                        continue
+                    if not (stat.S_ISDIR(info.st_mode) if is_folder else _is_plain(info)):
                         continue
                     if len(found) == most:
                         return found, True
@@ -142,13 +144,16 @@ class Workspace:
         return [entry.path for entry in self.entries(path, MAX_FILES)[0] if not entry.is_folder]
 
     def _require_room(self, more: int, *, new: bool) -> None:
+        """Called under the lock, so a temporary file seen here is what a killed writer left."""
         total, count = more, int(new)
-        for _, _, files, folder in os.fwalk(self._root):
-            for name in files:
-                info = _info(folder, name)
-                total += info.st_size if info else 0
-                count += 1
-        if total > MAX_TOTAL or count > MAX_FILES:
+        for _, _, names, folder in os.fwalk(self._root):
+            for name in names:
+                if name.startswith(RESERVED) and name != LOCK:
+                    _discard(name, folder)
+                elif info := _info(folder, name):
+                    total += info.st_size
+                    count += 1
+        if (more > 0 and total > MAX_TOTAL) or (new and count > MAX_FILES):
             raise ToolFailed(f"The workspace is full: at most {MAX_TOTAL:,} bytes in {MAX_FILES:,} files.")
 
     @contextmanager
@@ -196,8 +201,9 @@ def is_binary(content: bytes) -> bool:
 
 
 def lines(content: bytes) -> list[str]:
-    """Split at CR, LF and CRLF only; what is no UTF-8 is shown replaced."""
-    found = re.split(r"\r\n|\n|\r", content.decode("utf-8-sig", "replace"))
+    """Split at CR, LF and CRLF only; NUL and what is no UTF-8 are shown replaced."""
+    text = content.decode("utf-8-sig", "replace").replace("\x00", "\ufffd")
+    found = re.split(r"\r\n|\n|\r", text)
     return found[:-1] if found[-1] == "" else found
 
 
@@ -241,7 +247,9 @@ def _require_plain(info: os.stat_result | None, path: str) -> None:
 
 
 def _joined(path: str, base: str, name: str) -> str:
-    return "/".join([*split(path), *[part for part in base.split("/") if part not in ("", ".")], name])
+    """As text that can be stored; a name that this changes cannot be reached by the tools anyway."""
+    joined = "/".join([*split(path), *[part for part in base.split("/") if part not in ("", ".")], name])
+    return re.sub(r"[\x00-\x1f]", "?", joined).encode(errors="replace").decode()
 
 
 def _discard(name: str, folder: int) -> None:

@@ -1,0 +1,50 @@
+# Everything a clone needs. `make help` lists the targets.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= python3
+PY := .venv/bin/python
+UP ?=
+ROUNDS ?= 200
+DB ?= sqlite
+
+.PHONY: help setup run test check figures soak clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: .venv/run.done ## start everything in the foreground (options: UP="--port 9000")
+	@exec $(PY) manage.py up $(UP)
+
+setup: .venv/dev.done ## make .venv with the locked dependencies, those of the tests too
+
+test: .venv/dev.done check ## static checks, then all tests
+	@$(PY) -m pytest
+
+check: .venv/dev.done ## lint, types, import contracts, and the code's figures
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@PYTHONPATH=. .venv/bin/lint-imports --no-cache
+	@$(PY) manage.py makemigrations --check --dry-run
+	@$(PY) -m tests.figures
+
+soak: .venv/dev.done ## crash and race tests with many rounds (ROUNDS=200 DB=pg)
+	@CRASH_ROUNDS=$(ROUNDS) TEST_DB=$(DB) $(PY) -m pytest tests/crash
+
+clean: ## remove .venv and caches; your data in var/ stays
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Branchline needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Try: make $(MAKECMDGOALS) PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "Python's venv module is missing; on Debian: apt install python3-venv"; exit 1; }
+
+.venv/run.done: requirements.lock | .venv/bin/python
+	@echo "Installing the locked dependencies (once)"
+	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@touch $@
+
+.venv/dev.done: requirements-dev.lock .venv/run.done
+	@echo "Installing what the tests need (once)"
+	@$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@touch $@

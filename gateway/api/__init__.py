@@ -1,0 +1,1 @@
+"""The REST API: who calls, what is asked, the contract's objects, and problems in one shape."""

@@ -1,0 +1,143 @@
+"""A real server and a real Chromium, in which alice is logged in."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
+
+from chatapp.models import Session
+from chatapp.store.conversations import create_conversation
+from tests.conftest import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+FLAGS = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+# A browser says so itself when a socket cannot be opened; the page shows it as "reconnecting".
+EXPECTED = ("WebSocket connection to", "htmx:ws:error", "Failed to fetch", "net::ERR_CONNECTION_REFUSED")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.browser)
+
+
+class Server:
+    """`manage.py serve` on a port of its own; may die and come back."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.environment = environment | {"PUBLIC_URL": self.url}
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "manage.py", "serve", "--port", str(self.port)]
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_until(self._answers, 30)
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(10)
+
+    def _answers(self) -> bool:
+        try:
+            with urlopen(f"{self.url}/healthz", timeout=2) as answer:
+                return bool(answer.status == 200)
+        except (URLError, OSError):
+            return False
+
+
+@pytest.fixture(scope="module")
+def module_server(valkey_url: str, django_db_setup: None) -> Iterator[Server]:
+    name = settings.DATABASES["default"]["TEST"]["NAME"]
+    environment = {"DJANGO_SETTINGS_MODULE": "chatapp.settings", "DATABASE_URL": f"sqlite:///{name}"}
+    running = Server(os.environ | environment)
+    running.start()
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def server(module_server: Server, transactional_db: None) -> Server:
+    """The server, also after a test that killed it."""
+    if not module_server.alive:
+        module_server.start()
+    return module_server
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if path is None:
+        pytest.fail("The browser tests need Chromium.")
+    # Playwright keeps an event loop in this thread, which is no reason not to look into the database.
+    before = os.environ.get("DJANGO_ALLOW_ASYNC_UNSAFE")
+    os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+    if before is None:
+        del os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"]
+
+
+@pytest.fixture
+def talk(transactional_db: None, alice: User) -> Session:
+    return create_conversation(alice, model="demo")
+
+
+@pytest.fixture
+def context(chromium: Browser, server: Server, alice: User) -> Iterator[BrowserContext]:
+    """alice's browser. Anything it complains about, such as our content policy, fails the test."""
+    context = chromium.new_context(base_url=server.url, viewport={"width": 1200, "height": 800})
+    context.set_default_timeout(15_000)
+    complaints: list[str] = []
+
+    def listen(message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning") and not any(word in message.text for word in EXPECTED):
+            complaints.append(message.text)
+
+    context.on("console", listen)
+    context.on("weberror", lambda error: complaints.append(str(error.error)))
+    login = Client()
+    login.force_login(alice)
+    cookie = login.cookies[settings.SESSION_COOKIE_NAME].value
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": cookie, "url": server.url}])
+    yield context
+    context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def page(context: BrowserContext, talk: Session) -> Page:
+    """The open conversation, connected."""
+    page = context.new_page()
+    page.goto(f"/c/{talk.id}/")
+    page.wait_for_selector("#link-dot[data-link=connected]", state="attached")
+    return page

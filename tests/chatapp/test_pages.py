@@ -1,0 +1,169 @@
+"""The pages: whose they are, what they show, and how little they ask of the database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from chatapp.models import ApiToken, Event, Session
+from chatapp.store.conversations import create_conversation
+from tests.chatapp.test_thread import a_conversation
+
+pytestmark = pytest.mark.django_db
+
+
+def stored(conversation: Session, events: list[dict[str, Any]]) -> None:
+    """Event rows as the ledger writes them, after those that are there."""
+    envelope = ("seq", "id", "type", "source", "reply_id")
+    first = conversation.next_seq
+    Event.objects.bulk_create(
+        Event(
+            conversation=conversation, session=conversation, seq=first + number, type=event["type"], agent_id="main",
+            reply_id=event["reply_id"] or "", created_at=timezone.now(),
+            data={key: value for key, value in event.items() if key not in envelope},
+        )
+        for number, event in enumerate(events)
+    )  # fmt: skip
+    conversation.next_seq = first + len(events)
+    conversation.save()
+
+
+@pytest.fixture
+def page(client: Client, alice: User) -> Client:
+    """A browser in which alice is logged in."""
+    client.force_login(alice)
+    return client
+
+
+@pytest.fixture
+def talk(alice: User) -> Session:
+    return create_conversation(alice, title="Trip & <b>")
+
+
+def test_it_asks_for_a_login_first(client: Client, talk: Session) -> None:
+    for path in ("/", f"/c/{talk.id}/", "/settings/"):
+        assert client.get(path)["Location"].startswith("/accounts/login/")
+
+
+def test_home_opens_the_newest_conversation(page: Client, alice: User) -> None:
+    old, new = create_conversation(alice), create_conversation(alice)
+    Session.objects.filter(pk=old.pk).update(pinned=True)
+    assert page.get("/")["Location"] == f"/c/{new.id}/"
+
+
+def test_home_makes_the_first_conversation(page: Client, alice: User) -> None:
+    location = page.get("/")["Location"]
+    assert location == f"/c/{Session.objects.get(owner=alice).id}/"
+
+
+def test_new_makes_one_conversation_however_often_it_is_pressed(page: Client, alice: User) -> None:
+    assert page.post("/c/new/")["Location"] == page.post("/c/new/")["Location"]
+    assert Session.objects.filter(owner=alice).count() == 1
+
+
+def test_new_is_not_made_by_a_link(page: Client) -> None:
+    assert page.get("/c/new/").status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/c/{}/", "/c/{}/list/", "/c/{}/older/?before=5"])
+def test_another_persons_conversation_answers_as_an_unknown_one(
+    client: Client, talk: Session, bob: User, path: str
+) -> None:
+    client.force_login(bob)
+    foreign, unknown = client.get(path.format(talk.id)), client.get(path.format("0" * 32))
+    assert foreign.status_code == unknown.status_code == 404
+    assert foreign.content == unknown.content
+
+
+def test_a_deleted_conversation_is_gone(page: Client, talk: Session) -> None:
+    Session.objects.filter(pk=talk.pk).update(deleted_at=timezone.now())
+    assert page.get(f"/c/{talk.id}/").status_code == 404
+
+
+def test_it_shows_the_thread_and_where_the_socket_goes_on(page: Client, talk: Session) -> None:
+    stored(talk, a_conversation())
+    html = page.get(f"/c/{talk.id}/").content.decode()
+    assert f'hx-ws:connect="/ws/c/{talk.id}/?after={talk.last_seq}"' in html
+    assert "I look <strong>there</strong>." in html
+    assert "hello &lt;b&gt;" in html
+    assert "stopped by you" in html
+    assert "<title>Trip &amp; &lt;b&gt; – Branchline</title>" in html
+
+
+def test_it_opens_with_at_most_eight_queries(
+    page: Client, talk: Session, django_assert_max_num_queries: DjangoAssertNumQueries
+) -> None:
+    stored(talk, a_conversation() * 20)
+    with django_assert_max_num_queries(8):
+        page.get(f"/c/{talk.id}/")
+
+
+def asked(count: int) -> list[dict[str, Any]]:
+    return [
+        {"type": "USER_MESSAGE", "reply_id": None, "message_id": f"u{n}", "text": f"question {n}.", "state": "running"}
+        for n in range(count)
+    ]
+
+
+def test_a_long_thread_shows_its_end_and_the_older_part_when_asked(page: Client, talk: Session) -> None:
+    stored(talk, asked(100))
+    html = page.get(f"/c/{talk.id}/").content.decode()
+    assert "question 99." in html
+    assert "question 59." not in html
+    assert f"/c/{talk.id}/older/?before=61" in html
+    older = page.get(f"/c/{talk.id}/older/?before=61").content.decode()
+    assert "question 59." in older
+    assert "question 60." not in older
+    oldest = page.get(f"/c/{talk.id}/older/?before=21").content.decode()
+    assert "question 0." in oldest
+    assert "/older/" not in oldest
+
+
+@pytest.mark.parametrize("before", ["", "x", "-1", "9" * 30, "\u0663"])
+def test_a_bad_place_in_the_thread_is_not_found(page: Client, talk: Session, before: str) -> None:
+    assert page.get(f"/c/{talk.id}/older/", {"before": before}).status_code == 404
+
+
+def test_the_list_names_states_and_marks_the_current(page: Client, talk: Session, alice: User) -> None:
+    Session.objects.filter(pk=create_conversation(alice, title="Figures").pk).update(status="failed")
+    html = page.get(f"/c/{talk.id}/list/").content.decode()
+    assert '<span class="m">failed</span>' in html
+    assert html.count('aria-current="page"') == 1
+    assert "<title>Trip &amp; &lt;b&gt;" in html
+
+
+def test_the_page_says_when_answers_are_scripted(page: Client, alice: User) -> None:
+    scripted, real = create_conversation(alice, model="demo"), create_conversation(alice, model="openai:gpt-5")
+    assert "answers here are scripted" in page.get(f"/c/{scripted.id}/").content.decode()
+    assert "answers here are scripted" not in page.get(f"/c/{real.id}/").content.decode()
+
+
+def test_a_new_token_is_shown_once(page: Client, alice: User) -> None:
+    assert page.post("/settings/tokens/", {"name": "laptop"})["Location"] == "/settings/"
+    token = ApiToken.objects.get(user=alice)
+    first, second = page.get("/settings/").content.decode(), page.get("/settings/").content.decode()
+    assert '<code class="token">bl_' in first
+    assert '<code class="token">' not in second
+    assert token.prefix in second
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 101, "\x00"])
+def test_a_token_needs_a_name(page: Client, name: str) -> None:
+    page.post("/settings/tokens/", {"name": name})
+    assert not ApiToken.objects.exists()
+    assert "needs a name" in page.get("/settings/").content.decode()
+
+
+def test_a_token_is_revoked_by_its_owner_only(page: Client, client: Client, alice: User, bob: User) -> None:
+    page.post("/settings/tokens/", {"name": "laptop"})
+    token = ApiToken.objects.get(user=alice)
+    stranger = Client()
+    stranger.force_login(bob)
+    assert stranger.post(f"/settings/tokens/{token.id}/revoke/").status_code == 404
+    page.post(f"/settings/tokens/{token.id}/revoke/")
+    assert not ApiToken.objects.exists()

@@ -1,0 +1,137 @@
+"""The thread as events make it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chatapp import thread
+
+
+class Ledger:
+    """Events in the order they are added, numbered from 1."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def add(self, kind: str, reply_id: str | None = "r1", **fields: Any) -> dict[str, Any]:
+        seq = len(self.events) + 1
+        event = {"seq": seq, "id": f"e{seq}", "type": kind, "source": None, "reply_id": reply_id, **fields}
+        self.events.append(event)
+        return event
+
+    def message(self, message_id: str, text: str, state: str, reply_id: str | None = None) -> None:
+        self.add("USER_MESSAGE", reply_id, message_id=message_id, text=text, state=state, author="user")
+
+
+def a_conversation() -> list[dict[str, Any]]:
+    """One of everything: text, thinking, a call, a retry, a stop, a failure, a queue."""
+    log = Ledger()
+    log.message("u1", "hello <b>", "running")
+    log.add("AGENT_START", trigger="user")
+    log.add("THINKING_BLOCK_START", block_id="k1")
+    log.add("THINKING_BLOCK_END", block_id="k1", text="hm", state="complete")
+    log.add("TEXT_BLOCK_START", block_id="b0")
+    log.add("TEXT_BLOCK_END", block_id="b0", text="half", state="discarded")
+    log.add("MODEL_RETRY", attempt=1, reason="connection_lost")
+    log.add("TEXT_BLOCK_START", block_id="b1")
+    log.add("TEXT_BLOCK_END", block_id="b1", text="I look **there**.", state="complete")
+    log.add("TOOL_CALL_START", tool_call_id="c1", tool_name="read_file")
+    log.add("TOOL_CALL_END", tool_call_id="c1", tool_name="read_file", args={"path": "notes.md"})
+    log.message("u2", "and then?", "queued")
+    log.add("TOOL_RESULT_START", tool_call_id="c1", tool_name="read_file")
+    log.add("TOOL_RESULT_END", tool_call_id="c1", tool_name="read_file", state="success", output="<i>", truncated=True)
+    log.message("u3", "hurry", "queued")
+    log.message("u3", "hurry", "steered", "r1")
+    log.add("EXCEED_MAX_ITERS", max_iters=25)
+    log.add("TEXT_BLOCK_START", block_id="b2")
+    log.add("TEXT_BLOCK_END", block_id="b2", text="So f", state="partial")
+    log.add("AGENT_END", reason="INTERRUPTED")
+    log.message("u2", "and then?", "running")
+    log.add("AGENT_START", "r2", trigger="user")
+    log.message("u4", "never", "queued")
+    log.message("u5", "later", "queued")
+    log.message("u4", "never", "removed")
+    log.add("RUN_FAILED", "r2", code="wrong_key", detail="The key <was> refused.", retryable=False)
+    log.add("AGENT_END", "r2", reason="FAILED")
+    return log.events
+
+
+def test_it_keeps_messages_and_replies_in_order() -> None:
+    folded = thread.fold(a_conversation())
+    assert [item.id for item in folded.items] == ["u1", "r1", "u2", "r2"]
+    assert folded.last_seq == len(a_conversation())
+
+
+def test_it_keeps_what_waits_apart() -> None:
+    assert [(message.id, message.text) for message in thread.fold(a_conversation()).queued] == [("u5", "later")]
+
+
+def test_an_edit_of_a_queued_message_keeps_its_place() -> None:
+    log = Ledger()
+    log.message("u1", "a", "queued")
+    log.message("u2", "b", "queued")
+    log.message("u1", "changed", "queued")
+    assert [message.text for message in thread.fold(log.events).queued] == ["changed", "b"]
+
+
+def test_a_steered_message_stands_where_it_was_taken() -> None:
+    reply = thread.fold(a_conversation()).items[1]
+    assert isinstance(reply, thread.Reply)
+    ids = [part.id for part in reply.parts]
+    assert ids.index("c1") < ids.index("u3") < ids.index("b2")
+
+
+def test_it_drops_a_discarded_text_and_keeps_a_stopped_one_with_one_note() -> None:
+    reply = thread.fold(a_conversation()).items[1]
+    assert isinstance(reply, thread.Reply)
+    ids = [part.id for part in reply.parts]
+    assert "b0" not in ids
+    assert ids[-2:] == ["b2", "r1-stopped"]
+
+
+def test_it_shows_a_call_with_its_arguments_and_result() -> None:
+    reply = thread.fold(a_conversation()).items[1]
+    assert isinstance(reply, thread.Reply)
+    call = next(part for part in reply.parts if part.id == "c1")
+    assert (call.state, call.brief, call.output, call.truncated) == ("success", "notes.md", "<i>", True)
+
+
+def test_it_shows_arguments_that_did_not_parse_as_they_came() -> None:
+    log = Ledger()
+    log.add("TOOL_CALL_START", tool_call_id="c1", tool_name="x")
+    log.add("TOOL_CALL_END", tool_call_id="c1", tool_name="x", args=None, args_text='{"pa')
+    reply = thread.fold(log.events).items[0]
+    assert isinstance(reply, thread.Reply)
+    assert reply.parts[0].args == '{"pa'
+
+
+def test_only_the_last_failure_can_be_retried() -> None:
+    log = Ledger()
+    log.add("RUN_FAILED", code="timeout", detail="late")
+    log.add("AGENT_END", reason="FAILED")
+    failed = thread.fold(log.events)
+    assert (failed.failed, failed.running) == (True, False)
+    log.add("AGENT_START", trigger="user")
+    again = thread.fold(log.events)
+    assert (again.failed, again.running) == (False, True)
+    reply = again.items[0]
+    assert isinstance(reply, thread.Reply)
+    assert not reply.parts[0].last
+
+
+def test_it_drops_a_call_that_was_cut_while_it_was_written() -> None:
+    log = Ledger()
+    log.add("TOOL_CALL_START", tool_call_id="c1", tool_name="x")
+    log.add("MODEL_RETRY", attempt=1, reason="restarted")
+    reply = thread.fold(log.events).items[0]
+    assert isinstance(reply, thread.Reply)
+    assert [type(part) for part in reply.parts] == [thread.Note]
+
+
+def test_it_leaves_children_and_unknown_types_out() -> None:
+    log = Ledger()
+    log.add("TEXT_BLOCK_START", block_id="b1")
+    log.events[-1]["source"] = "main/researcher"
+    log.add("SOMETHING_NEW")
+    folded = thread.fold(log.events)
+    assert (folded.items, folded.last_seq) == ([], 2)

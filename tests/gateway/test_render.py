@@ -1,0 +1,264 @@
+"""Frames of the page: applied to an empty thread they show what a reload shows."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from django.template.loader import render_to_string
+
+from chatapp import thread
+from chatapp.templatetags.thread import draw
+from gateway.render import PageRenderer
+from tests.chatapp.test_thread import Ledger, a_conversation
+
+VOID = {"br", "hr", "input", "use", "img"}
+PARTIAL = re.compile(r'<hx-partial hx-target="#log" hx-swap="(\w+) into:\'([^\']+)\'">(.*?)</hx-partial>', re.DOTALL)
+
+
+class Node:
+    def __init__(self, tag: str, attributes: dict[str, str | None] | None = None) -> None:
+        self.tag, self.attributes = tag, attributes or {}
+        self.children: list[Node | str] = []
+
+    def walk(self) -> list[Node]:
+        below = [node for child in self.children if isinstance(child, Node) for node in child.walk()]
+        return [self, *below]
+
+    def find(self, key: str) -> Node | None:
+        return next((node for node in self.walk() if node.attributes.get("id") == key), None)
+
+    def text(self) -> str:
+        return " ".join(child if isinstance(child, str) else child.text() for child in self.children)
+
+
+class Tree(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.root = Node("root")
+        self._open = [self.root]
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        node = Node(tag, dict(attrs))
+        self._open[-1].children.append(node)
+        if tag not in VOID:
+            self._open.append(node)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._open[-1].children.append(Node(tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open[-1].tag == tag, (tag, self._open[-1].tag)
+        self._open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self._open[-1].children.append(data)
+
+
+class Page:
+    """As much of the page and its swaps as the frames need."""
+
+    def __init__(self) -> None:
+        self.root = Tree('<div id="log"></div><ul id="queued"></ul><p id="status"></p><p id="say"></p>').root
+
+    def frame(self, html: str) -> None:
+        rest = PARTIAL.sub("", html)
+        assert rest == "", rest
+        for swap, into, content in PARTIAL.findall(html):
+            self._swap(swap, into, Tree(content).root.children)
+
+    def select(self, selector: str) -> list[Node]:
+        found = [self.root]
+        for step in re.split(r"[ >]", selector):
+            below = [node for top in found for node in top.walk()[1:]]
+            found = [node for node in below if self._matches(node, step)]
+        return found
+
+    @staticmethod
+    def _matches(node: Node, step: str) -> bool:
+        if step == ".tool:has([data-state=preparing])":
+            return node.attributes.get("class") == "tool" and any(
+                below.attributes.get("data-state") == "preparing" for below in node.walk()
+            )
+        if step.startswith("#"):
+            return node.attributes.get("id") == step[1:]
+        if step.startswith("."):
+            return step[1:] in (node.attributes.get("class") or "").split()
+        return node.tag == step
+
+    def _swap(self, swap: str, into: str, content: list[Node | str]) -> None:
+        targets = self.select(into)
+        if swap == "drop":
+            for target in targets:
+                self._parent(target).children.remove(target)
+        elif targets and swap in ("put", "ensure"):
+            self._put(targets[0], [node for node in content if isinstance(node, Node)], replace=swap == "put")
+        elif targets and swap in ("innerHTML", "innerMorph"):
+            targets[0].children = content
+        elif targets and swap == "beforeend":
+            targets[0].children += content
+        elif targets:
+            assert swap == "beforebegin"
+            siblings = self._parent(targets[0]).children
+            place = siblings.index(targets[0])
+            siblings[place:place] = content
+
+    def _put(self, target: Node, nodes: list[Node], replace: bool) -> None:
+        for node in nodes:
+            known = self.root.find(node.attributes["id"] or "")
+            if known is None:
+                target.children.append(node)
+            elif replace:
+                siblings = self._parent(known).children
+                siblings[siblings.index(known)] = node
+
+    def _parent(self, node: Node) -> Node:
+        return next(above for above in self.root.walk() if any(child is node for child in above.children))
+
+    def text(self, key: str) -> str:
+        node = self.root.find(key)
+        assert node is not None, key
+        return " ".join(node.text().split())
+
+
+def reloaded(events: list[dict[str, Any]]) -> Page:
+    folded = thread.fold(events)
+    page = Page()
+    log, queued = page.root.find("log"), page.root.find("queued")
+    assert log
+    assert queued
+    log.children = Tree(render_to_string("chat/items.html", {"thread": folded})).root.children
+    queued.children = Tree("".join(draw("chat/parts/queued.html", part=item) for item in folded.queued)).root.children
+    return page
+
+
+def live(events: list[dict[str, Any]], renderer: PageRenderer | None = None, page: Page | None = None) -> Page:
+    page, renderer = page or Page(), renderer or PageRenderer("c1")
+    for event in events:
+        page.frame(renderer.event(event))
+    return page
+
+
+def delta(text: str, offset: int, block_id: str = "b1", kind: str = "TEXT_BLOCK_DELTA") -> dict[str, Any]:
+    return {"type": kind, "source": None, "reply_id": "r1", "block_id": block_id, "offset": offset, "text": text}
+
+
+def test_the_live_page_shows_what_a_reload_shows() -> None:
+    events = a_conversation()
+    for count in range(1, len(events) + 1):
+        now, again = live(events[:count]), reloaded(events[:count])
+        assert now.text("log") == again.text("log"), events[count - 1]["type"]
+        assert now.text("queued") == again.text("queued"), events[count - 1]["type"]
+
+
+def test_a_reload_anywhere_goes_on_to_the_same_page() -> None:
+    events = a_conversation()
+    whole = reloaded(events)
+    for count in range(len(events)):
+        page = live(events[count:], page=reloaded(events[:count]))
+        assert page.text("log") == whole.text("log"), count
+        assert page.text("queued") == whole.text("queued"), count
+
+
+def test_an_event_shown_twice_changes_nothing() -> None:
+    page, renderer = Page(), PageRenderer("c1")
+    for event in a_conversation():
+        page.frame(renderer.event(event))
+        before = page.text("log")
+        page.frame(renderer.event(event))
+        assert page.text("log") == before, event["type"]
+
+
+def test_many_changes_in_one_frame_find_what_the_frame_made() -> None:
+    page, renderer = Page(), PageRenderer("c1")
+    page.frame("".join(renderer.event(event) for event in a_conversation()))
+    assert page.text("log") == reloaded(a_conversation()).text("log")
+
+
+def test_deltas_show_a_text_as_it_comes() -> None:
+    page, renderer = Page(), PageRenderer("c1")
+    log = Ledger()
+    page.frame(renderer.event(log.add("TEXT_BLOCK_START", block_id="b1")))
+    page.frame(renderer.delta(delta("# Title\n\nhello ", 0)))
+    page.frame(renderer.delta(delta("**wor", 15)))
+    assert page.text("b-b1") == "Title hello **wor"
+    page.frame(renderer.delta(delta("ld**", 20)))
+    assert page.text("b-b1") == "Title hello world"
+    page.frame(
+        renderer.event(log.add("TEXT_BLOCK_END", block_id="b1", text="# Title\n\nhello **world**", state="complete"))
+    )
+    assert page.text("b-b1") == "Title hello world"
+
+
+def test_the_first_delta_of_a_connection_replaces_what_was_there() -> None:
+    page, first = Page(), PageRenderer("c1")
+    page.frame(first.delta(delta("one two", 0)))
+    page.frame(PageRenderer("c1").delta(delta("one two three", 0)))
+    assert page.text("log") == "Assistant one two three"
+
+
+def test_a_delta_in_a_code_fence_appends_only_its_lines() -> None:
+    page, renderer = Page(), PageRenderer("c1")
+    page.frame(renderer.delta(delta("```\n" + "x = 1\n" * 500, 0)))
+    frame = renderer.delta(delta("y = <2>\n", 3004))
+    page.frame(frame)
+    assert len(frame) < 200
+    assert page.text("b-b1").endswith("x = 1 y = <2>")
+
+
+def test_deltas_of_other_blocks_and_agents_show_nothing() -> None:
+    renderer = PageRenderer("c1")
+    assert renderer.delta(delta("hm", 0, kind="THINKING_BLOCK_DELTA")) == ""
+    assert (
+        renderer.delta({"type": "TOOL_CALL_DELTA", "tool_call_id": "c", "source": None, "offset": 0, "text": "{"}) == ""
+    )
+    assert renderer.delta(delta("x", 0) | {"source": "main/researcher"}) == ""
+
+
+@pytest.mark.parametrize(
+    "hostile", ["</hx-partial><b id='chat'>", "<hx-partial hx-target='body'>x", "<script>x</script>"]
+)
+def test_hostile_text_stays_text_in_every_part(hostile: str) -> None:
+    log = Ledger()
+    log.message("u1", hostile, "queued")
+    log.message("u1", hostile, "running")
+    log.add("THINKING_BLOCK_END", block_id="k1", text=hostile)
+    log.add("TEXT_BLOCK_END", block_id="b1", text=hostile, state="complete")
+    log.add("TOOL_CALL_START", tool_call_id="c1", tool_name=hostile)
+    log.add("TOOL_CALL_END", tool_call_id="c1", tool_name=hostile, args={"a": hostile})
+    log.add("TOOL_RESULT_END", tool_call_id="c1", tool_name=hostile, state="error", output=hostile)
+    log.add("RUN_FAILED", code=hostile, detail=hostile)
+    html = "".join(PageRenderer("c1").event(event) for event in log.events)
+    html += PageRenderer("c1").delta(delta(hostile, 0))
+    inner = PARTIAL.sub(lambda match: match[3], html)
+    assert not re.search(r"</?(hx-|script)|<b id", inner)
+
+
+def test_the_status_line_and_the_voice_follow_the_run() -> None:
+    page, renderer = Page(), PageRenderer("c1")
+    log = Ledger()
+    page.frame(renderer.event(log.add("AGENT_START", trigger="user")))
+    run = page.root.find("run")
+    assert run
+    assert run.attributes["data-run"] == "running"
+    assert page.text("say") == "Replying"
+    page.frame(renderer.event(log.add("AGENT_END", reason="MODEL_STOP")))
+    assert page.text("say") == "Reply ready"
+    page.frame(renderer.event(log.add("RUN_FAILED", code="timeout", detail="It took too long.")))
+    page.frame(renderer.event(log.add("AGENT_END", reason="FAILED")))
+    assert "It took too long." in page.text("say")
+    run = page.root.find("run")
+    assert run
+    assert run.attributes["data-run"] == "failed"
+
+
+def test_a_failed_reply_offers_retry_until_the_next_one_starts() -> None:
+    log = Ledger()
+    page, renderer = Page(), PageRenderer("c1")
+    page.frame(renderer.event(log.add("RUN_FAILED", code="timeout", detail="late")))
+    assert "Retry" in page.text("log")
+    page.frame(renderer.event(log.add("AGENT_START", "r2", trigger="user")))
+    assert "Retry" not in page.text("log")
