@@ -45,7 +45,7 @@ class FirstPasswordForm(SetPasswordForm):  # type: ignore[type-arg]
         _hints(self)
 
 
-class ChangePasswordForm(PasswordChangeForm):  # type: ignore[type-arg]
+class ChangePasswordForm(PasswordChangeForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         _hints(self)

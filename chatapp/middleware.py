@@ -1,4 +1,4 @@
-"""Two fences at the edge: whose forwarding headers are believed, and the content policy of each page."""
+"""Fences at the edge: whose forwarding headers are believed, who sees the queues, each page's content policy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Callable
 from csp.constants import SELF, UNSAFE_INLINE
 from csp.middleware import CSPMiddleware
 from django.conf import settings
-from django.http import HttpRequest, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.utils.deprecation import MiddlewareMixin
 
+QUEUE_PAGES = "/admin/django_rq/"
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO", "HTTP_X_FORWARDED_HOST", "HTTP_FORWARDED")
 
 
@@ -43,11 +44,21 @@ class TrustedProxies(MiddlewareMixin):
                 break
 
 
+class QueuesForSuperusers(MiddlewareMixin):
+    """django-rq lets all staff requeue and delete jobs; here only superusers see that the pages exist."""
+
+    get_response: Callable[[HttpRequest], HttpResponseBase]
+
+    def process_request(self, request: HttpRequest) -> None:
+        if request.path.startswith(QUEUE_PAGES) and not (request.user.is_active and request.user.is_superuser):
+            raise Http404
+
+
 class ContentPolicy(CSPMiddleware):
     """Our policy everywhere; django-rq's own pages carry inline scripts and get one that lets them."""
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
-        if request.path.startswith("/admin/django_rq/"):
+        if request.path.startswith(QUEUE_PAGES):
             inline = [SELF, UNSAFE_INLINE]
             response._csp_replace = {"script-src": inline, "style-src": inline}  # type: ignore[attr-defined]
         return super().process_response(request, response)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import dj_database_url
 from csp.constants import NONE, SELF
 
-from chatapp.env import ROWS, BadSetting, Environment, valkey_socket
+from chatapp.env import ROWS, BadSetting, Environment, Network, valkey_socket
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -99,6 +99,11 @@ except BadSetting as bad:
 globals().update(_values)
 
 # Said once more with their types for readers and for the type checker.
+METRICS_TOKEN: str
+TRUSTED_PROXIES: list[Network]
+BRANCHLINE_AGENT: str
+BRANCHLINE_FILE_BYTES: int
+BRANCHLINE_WORKSPACE_BYTES: int
 BRANCHLINE_MODEL: str
 BRANCHLINE_MODELS: list[str]
 BRANCHLINE_FALLBACK_MODEL: str
@@ -162,6 +167,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "chatapp.middleware.QueuesForSuperusers",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",

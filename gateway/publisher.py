@@ -115,7 +115,11 @@ class Publisher:
         elif self._timer is None or self._timer.when() > due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(due, self._ready.set)
+            self._timer = self._loop.call_at(due, self._rang)
+
+    def _rang(self) -> None:
+        self._timer = None
+        self._ready.set()
 
     async def run(self) -> None:
         while True:
@@ -165,7 +169,6 @@ class Publisher:
             elif soonest is None or gathered.due < soonest:
                 soonest = gathered.due
         if soonest is not None:
-            self._timer = None
             self._at(soonest)
         return due
 

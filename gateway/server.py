@@ -70,7 +70,7 @@ class Server(DaphneServer):  # type: ignore[misc]
         self.stop()
 
     def serve(self) -> int:
-        reactor.callWhenRunning(self._running)  # type: ignore[attr-defined]
+        reactor.callWhenRunning(self._running)
         self.run()
         return self.exit_code
 

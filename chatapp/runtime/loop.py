@@ -23,7 +23,9 @@ from chatapp.runtime.ports import (
     Failure,
     Feed,
     Ledger,
+    ModelAnswer,
     ModelCall,
+    ModelSource,
     NewCall,
     Next,
     OpenCall,
@@ -31,7 +33,6 @@ from chatapp.runtime.ports import (
     Rested,
     Work,
 )
-from chatapp.runtime.providers import Models, ModelStream
 from chatapp.runtime.tools import Answered, Tool, ToolContext
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Kit:
 
     ledger: Ledger
     feed: Feed
-    models: Models
+    models: ModelSource
     tools: tuple[Tool, ...]
     workspaces: Path
     parallel_tools: int = 8
@@ -75,7 +76,7 @@ class Signals:
             task.cancel()
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work`; raises Stopped when the person stops the reply first. Checkpoints inside it run to their end."""
+        """Await `work`; raises Stopped when the person stops the reply first. Its checkpoints run to their end."""
         if self.stopped:
             work.close()
             raise Stopped
@@ -149,7 +150,7 @@ class Attempt:
     model: str
     began: float = field(default_factory=time.monotonic)
     blocks: dict[int, OpenBlock] = field(default_factory=dict)
-    stream: ModelStream | None = None
+    stream: ModelAnswer | None = None
 
     def call(self, error: str = "") -> ModelCall:
         usage = Usage(requests=1)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from chatapp.runtime.declarations import SubagentDeclaration
 from chatapp.runtime.events import BlockRef, Envelope
-from chatapp.runtime.messages import Completion, Payload, Usage
+from chatapp.runtime.messages import Completion, ModelMessage, Payload, Piece, Usage
+from chatapp.runtime.tools import Tool
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,33 @@ class ModelCall:
     usage: Usage = field(default_factory=Usage)
     time_ms: int = 0
     error: str = ""
+
+
+class ModelAnswer(Protocol):
+    """An answer as it streams. `completion` sums up what came, at any time; `started` once a piece did."""
+
+    @property
+    def started(self) -> bool: ...
+
+    def __aiter__(self) -> AsyncIterator[Piece]: ...
+
+    def completion(self, partial: bool = False) -> Completion: ...
+
+
+class ModelSource(Protocol):
+    """Who is asked. Fails with ProviderError, before the first piece or in mid-stream."""
+
+    def stream(
+        self,
+        name: str,
+        messages: Sequence[ModelMessage],
+        *,
+        instructions: str,
+        tools: Sequence[Tool],
+        tools_off: bool = False,
+        temperature: float | None = None,
+        top_p: float | None = None,
+    ) -> AbstractAsyncContextManager[ModelAnswer]: ...
 
 
 class Ledger(Protocol):

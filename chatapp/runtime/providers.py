@@ -47,13 +47,14 @@ class ModelStream:
     """The pieces of one answer as they come; `completion()` sums up what came, at any time."""
 
     def __init__(
-        self, response: StreamedResponse, door: Door, *, idle: float, summing: Callable[..., Completion]
+        self, response: StreamedResponse, door: Door, *, idle: float, calls: bool, summing: Callable[..., Completion]
     ) -> None:
         self.started = False
         self._response = response
         self._events = aiter(response)
         self._door = door
         self._idle = idle
+        self._calls = calls
         self._summing = summing
         self._indexes: set[int] = set()
         self._halves: dict[int, str] = {}
@@ -84,7 +85,7 @@ class ModelStream:
         if response.finish_reason == "content_filter":
             raise self._door.content_filtered()
         reason = response.finish_reason or (response.provider_details or {}).get("finish_reason")
-        if response.state == "incomplete" or not (reason or response.model_name == DEMO):
+        if not reason and response.model_name != DEMO:
             raise self._door.connection_lost()
 
     def _piece(self, event: object) -> Piece | None:
@@ -95,7 +96,7 @@ class ModelStream:
                 return Piece("text", event.index, True, self._text(event.index, part.content))
             if isinstance(part, ThinkingPart):
                 return Piece("thinking", event.index, True, self._text(event.index, part.content))
-            if isinstance(part, ToolCallPart):
+            if isinstance(part, ToolCallPart) and self._calls:
                 return Piece("call", event.index, True, self._text(event.index, _args_text(part.args)), part.tool_name)
         elif isinstance(event, PartDeltaEvent):
             delta = event.delta
@@ -103,7 +104,7 @@ class ModelStream:
                 return self._grown("text", event.index, delta.content_delta)
             if isinstance(delta, ThinkingPartDelta):
                 return self._grown("thinking", event.index, delta.content_delta or "")
-            if isinstance(delta, ToolCallPartDelta):
+            if isinstance(delta, ToolCallPartDelta) and self._calls:
                 return self._grown("call", event.index, _args_text(delta.args_delta))
         return None
 
@@ -155,7 +156,7 @@ class Models:
             settings["temperature"] = temperature
         if top_p is not None:
             settings["top_p"] = top_p
-        if tools_off and tools:
+        if tools_off:
             settings["tool_choice"] = "none"
         parameters = ModelRequestParameters(
             function_tools=[self._definition(tool) for tool in tools],
@@ -189,7 +190,8 @@ class Models:
                 )
                 async with asyncio.timeout(idle):
                     response = await stack.enter_async_context(request)
-            yield ModelStream(response, door, idle=idle, summing=summing)
+            calls = settings.get("tool_choice") != "none"
+            yield ModelStream(response, door, idle=idle, calls=calls, summing=summing)
 
     def _find(self, name: str) -> tuple[Provider, str, str]:
         kind, _, model = name.partition(":")

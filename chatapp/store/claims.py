@@ -30,7 +30,7 @@ def due(lane: str, limit: int) -> list[str]:
 
 
 def claim(session_id: str, owner: str) -> Written[Work | None]:
-    """Take the lease and go on where the rows stand. None when someone holds it, nothing rang, or a limit is reached."""
+    """Take the lease and go on where the rows stand. None when it is held, nothing rang, or a limit is reached."""
     row = Session.objects.filter(pk=session_id, root__deleted_at=None).values("root_id", "wake_at", "lease_until")
     found = row.first()
     if found is None or (found["wake_at"] is None and found["lease_until"] is None):

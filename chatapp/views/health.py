@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import GaugeMetricFamily, Metric
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 from rq import Worker
@@ -102,7 +102,7 @@ def _figures() -> list[GaugeMetricFamily]:
 class _Collected:
     """A registry for one answer, so that figures are counted when asked for and not at start."""
 
-    def collect(self) -> list[GaugeMetricFamily]:
+    def collect(self) -> list[Metric]:
         return [*REGISTRY.collect(), *_figures()]
 
 
@@ -111,4 +111,4 @@ class _Collected:
 def metrics(request: HttpRequest) -> HttpResponse:
     if not may_operate(request):
         raise PermissionDenied
-    return HttpResponse(generate_latest(_Collected()), content_type=CONTENT_TYPE_LATEST)  # type: ignore[arg-type]
+    return HttpResponse(generate_latest(_Collected()), content_type=CONTENT_TYPE_LATEST)

@@ -79,7 +79,8 @@ export function startComposer(chat, follow) {
     follow.toEnd();
   });
   form.addEventListener("htmx:ws:error", () => {
-    problem.textContent = problem.dataset.lost;
+    // The socket is closed for good; the status line says why.
+    problem.textContent = document.getElementById("link").textContent;
     done();
   });
 
@@ -106,8 +107,9 @@ export function startComposer(chat, follow) {
       else if (box.value.startsWith(pending.text)) write(box.value.slice(pending.text.length));
       done();
     },
-    closed() {
-      if (pending) problem.textContent = problem.dataset.lost;
+    closed(forGood) {
+      if (pending && forGood) done();
+      else if (pending) problem.textContent = problem.dataset.lost;
     },
   };
 }

@@ -48,11 +48,10 @@ export function startLink(chat, { before, after, closed }) {
 
   chat.addEventListener("htmx:ws:close", (event) => {
     const code = event.detail.code;
-    if (code === 4401) show("login");
-    else if (code === 4404) show("gone");
-    else if (code >= 4000 && code !== 4408) show("closed");
-    else show("reconnecting");
-    closed(code);
+    const forGood = code >= 4000 && code !== 4408;
+    show(forGood ? { 4401: "login", 4404: "gone" }[code] ?? "closed" : "reconnecting");
+    document.getElementById("log-in").hidden = code !== 4401;
+    closed(forGood);
   });
 
   // The browser may bring a left page back as it was, with a socket that is closed for good.

@@ -145,6 +145,17 @@ def test_a_message_that_was_refused_stays_in_the_box(page: Page) -> None:
     assert page.input_value("#text").endswith("yyy")
 
 
+def test_a_person_who_logged_out_elsewhere_is_told_and_keeps_the_text(page: Page, context: BrowserContext) -> None:
+    other = context.new_page()
+    other.goto("/settings/")
+    other.get_by_role("button", name="Log out").click()
+    expect(page.locator("#link")).to_have_text("You are logged out.", timeout=15_000)
+    expect(page.locator("#log-in")).to_be_visible()
+    send(page, "hello?")
+    expect(page.locator("#problem")).to_have_text("You are logged out.")
+    expect(page.locator("#text")).to_have_value("hello?")
+
+
 def test_enter_sends_and_shift_enter_breaks_the_line(page: Page) -> None:
     page.type("#text", "one")
     page.press("#text", "Shift+Enter")

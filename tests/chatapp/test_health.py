@@ -28,7 +28,7 @@ def test_it_is_ready_when_database_valkey_and_a_worker_answer(client: Client, li
     assert answer.status_code == 503
     assert answer.json() == {"database": "ok", "valkey": "ok", "worker": "away"}
     worker = Worker(["default"], connection=live_valkey)
-    worker.register_birth()
+    worker.register_birth()  # type: ignore[no-untyped-call]
     answer = client.get("/readyz")
     assert (answer.status_code, answer.json()["worker"]) == (200, "ok")
 
@@ -82,12 +82,19 @@ def test_every_page_carries_the_strict_policy(client: Client, sue: User) -> None
         assert headers["X-Content-Type-Options"] == "nosniff"
 
 
-def test_only_superusers_are_sent_to_the_queues(client: Client, alice: User, bob: User, sue: User) -> None:
+def test_only_superusers_see_the_queues(
+    client: Client, live_valkey: redis.Redis, alice: User, bob: User, sue: User
+) -> None:
     User.objects.filter(pk=bob.pk).update(is_staff=True)
     for person, status in ((None, 404), (alice, 404), (bob, 404), (sue, 302)):
         if person:
             client.force_login(person)
-        assert client.get("/admin/django-rq/").status_code == status
+        answer = client.get("/admin/django-rq/")
+        assert answer.status_code == status
+        pages = client.get("/admin/django_rq/dashboard/")
+        assert pages.status_code == (200 if status == 302 else 404)
+    assert answer["Location"] == "/admin/django_rq/dashboard/"
+    assert "unsafe-inline" in pages["Content-Security-Policy"]
 
 
 def test_static_files_are_served_with_debug_off(client: Client) -> None:

@@ -110,9 +110,7 @@ def test_it_makes_its_key_once_in_a_private_folder(tmp_path: Path) -> None:
 def test_it_decides_cookies_and_hosts_by_the_public_url(tmp_path: Path) -> None:
     code = "print(s.SESSION_COOKIE_SECURE, s.SECURE_HSTS_SECONDS > 0, s.ALLOWED_HOSTS, s.CSRF_TRUSTED_ORIGINS)"
     https = start(tmp_path, code, PUBLIC_URL="https://chat.example.org", ALLOWED_HOSTS="other.example.org")
-    assert https.stdout.strip() == (
-        "True True ['other.example.org', 'chat.example.org'] ['https://chat.example.org']"
-    )
+    assert https.stdout.strip() == ("True True ['other.example.org', 'chat.example.org'] ['https://chat.example.org']")
     plain = start(tmp_path, code)
     assert plain.stdout.startswith("False False ['127.0.0.1'")
 

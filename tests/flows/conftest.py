@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import redis
@@ -20,6 +20,17 @@ from chatapp.store.posts import Draft, Posted
 from gateway import commands
 from gateway.wiring import Gateway, gateway
 from tests.fakes import ScriptedModels
+
+T = TypeVar("T")
+
+
+async def eventually(look: Callable[[], Awaitable[T | None]], seconds: float = 10) -> T:
+    """Look until there is something to see."""
+    async with asyncio.timeout(seconds):
+        while True:
+            if seen := await look():
+                return seen
+            await asyncio.sleep(0.01)
 
 
 class Server:
@@ -46,18 +57,27 @@ class Server:
     async def rest(self, session: Session, seconds: float = 10) -> Session:
         """Wait until the session rests, and answer its row."""
         busy = (Session.Status.RUNNING, Session.Status.QUEUED)
-        async with asyncio.timeout(seconds):
-            while True:
-                row = await db.run(Session.objects.get, pk=session.pk)
-                if row.status not in busy and not row.lease_owner:
-                    return row
-                await asyncio.sleep(0.01)
+
+        async def resting() -> Session | None:
+            row = await db.run(Session.objects.get, pk=session.pk)
+            return None if row.status in busy or row.lease_owner else row
+
+        return await eventually(resting, seconds)
+
+    async def failure(self, session: Session) -> dict[str, Any]:
+        """Wait until the session rests, failed, and answer why."""
+        row = await self.rest(session)
+        assert row.error
+        return dict(row.error)
 
     async def until(self, session: Session, type_: str, count: int = 1, seconds: float = 10) -> None:
         """Wait until the ledger has `count` events of this type."""
-        async with asyncio.timeout(seconds):
-            while await db.run(Event.objects.filter(conversation=session.pk, type=type_).count) < count:
-                await asyncio.sleep(0.01)
+        rows = Event.objects.filter(conversation=session.pk, type=type_)
+
+        async def there() -> bool:
+            return await db.run(rows.count) >= count
+
+        await eventually(there, seconds)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from chatapp.store import db
 from chatapp.store.conversations import create_conversation
 from gateway import commands
 from tests.fakes import Call, Gate
-from tests.flows.conftest import Server
+from tests.flows.conftest import Server, eventually
 
 CUT = ProviderError("The connection broke.", code="connection_lost", retryable=True)
 NO_KEY = ProviderError("No key.", code="no_key", retryable=False)
@@ -257,6 +257,7 @@ async def test_it_retries_a_broken_stream_twice_and_then_fails_visibly(server: S
     assert [e["attempt"] for e in events if e["type"] == "MODEL_RETRY"] == [1, 2]
     assert (events[-2]["code"], events[-2]["retryable"], events[-1]["reason"]) == ("connection_lost", True, "FAILED")
     assert row.status == "failed"
+    assert row.error
     assert row.error["id"] == events[-2]["error_id"]
 
 
@@ -271,7 +272,7 @@ async def test_it_goes_on_after_one_broken_stream(server: Server, conversation: 
 async def test_it_does_not_repeat_what_again_cannot_help(server: Server, conversation: Session) -> None:
     server.models.then(NO_KEY)
     await server.send(conversation, "Hi")
-    assert (await server.rest(conversation)).error["code"] == "no_key"
+    assert (await server.failure(conversation))["code"] == "no_key"
     assert len(server.models.requests) == 1
 
 
@@ -301,7 +302,7 @@ async def test_it_fails_an_empty_answer_instead_of_showing_nothing(server: Serve
     for _ in range(3):
         server.models.then("")
     await server.send(conversation, "Hi")
-    assert (await server.rest(conversation)).error["code"] == "empty_reply"
+    assert (await server.failure(conversation))["code"] == "empty_reply"
 
 
 @pytest.mark.parametrize(
@@ -415,9 +416,8 @@ async def test_it_queues_what_is_over_the_limit_and_never_refuses_it(server: Ser
     await gate.reached.wait()
     await server.send(other, "second")
 
-    async with asyncio.timeout(5):
-        while (await db.run(Session.objects.get, pk=other.pk)).status != "queued":
-            await asyncio.sleep(0.01)
+    queued = Session.objects.filter(pk=other.pk, status="queued")
+    await eventually(lambda: db.run(queued.exists))
     gate.opened.set()
     assert (await server.rest(other)).status == "idle"
 
@@ -427,5 +427,6 @@ async def test_it_ends_a_turn_at_the_token_cap(server: Server, conversation: Ses
     for _ in range(2):
         await server.send(conversation, "Hi")
         row = await server.rest(conversation)
+    assert row.error
     assert row.error["code"] == "token_cap"
     assert len(server.models.requests) == 1

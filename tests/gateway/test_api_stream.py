@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 
 from chatapp.models import ApiToken, Session
 from chatapp.runtime.events import BlockRef, DeltaType
-from chatapp.store import conversations, db
+from chatapp.store import checkpoints, conversations, db
 from gateway import sse
 from gateway.wiring import Gateway
 from tests.gateway.api_client import Api
@@ -51,7 +51,11 @@ class Reader:
         raise AssertionError(f"no {type_} in {found}")
 
     async def close(self) -> None:
-        await self.chunks.aclose()  # type: ignore[attr-defined]
+        """Go away while nothing comes, as a client that hangs up."""
+        reading = asyncio.ensure_future(anext(self.chunks))
+        await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait({reading})
 
 
 def _parsed(block: str) -> Message:
@@ -87,14 +91,12 @@ async def test_a_delta_has_no_id(api: Api, alice: User, running: Gateway) -> Non
     row = await db.run(conversation_of, alice)
     await db.run(sent, row)
     hold = await db.run(claimed, row)
-    from chatapp.store import checkpoints
-
     start = await running.ledger.write(checkpoints.begin_block, hold, "text", "block-1")
     reply_id = (await Session.objects.aget(pk=row.pk)).reply_id
     block = BlockRef(DeltaType.TEXT, row.pk, row.pk, "", reply_id, "block-1", start, hold.generation)
     reader = await _follow(api, row)
     await reader.until("TEXT_BLOCK_START")
-    running.publisher.delta(block, 0, "Hel")
+    running.publisher.delta(block, "Hel")
     delta = (await reader.until("TEXT_BLOCK_DELTA"))[-1]
     assert "id" not in delta
     assert json.loads(delta["data"])["text"] == "Hel"
@@ -176,7 +178,9 @@ async def _whole(follower: Any, over: asyncio.Event | None = None, **limits: Any
 
 
 async def test_it_ends_when_it_is_long_enough_at_a_whole_event() -> None:
-    chunks = await _whole(Frames([_event(1)], [_event(2), _event(3), _event(4)], [_event(5)]), most=300)
+    chunks = await _whole(
+        Frames([_event(1)], [_event(2), _event(3), _event(4)], [_event(5)]), most=2 * len(sse.wire(_event(1))) + 1
+    )
     assert b"".join(chunks).count(b"id: ") == 3
     assert chunks[-1] == b"retry: 0\n\n"
 
