@@ -19,7 +19,6 @@ from django.urls import reverse
 
 from chatapp.accounts import administrator_without_password, create_link
 from chatapp.env import Environment
-from chatapp.runtime.provider_catalog import default_model
 
 
 def is_loopback(host: str) -> bool:
@@ -83,8 +82,6 @@ class Command(BaseCommand):
         env = Environment(os.environ)
         if not env.raw("PUBLIC_URL"):
             found["PUBLIC_URL"] = url
-        if not env.raw("BRANCHLINE_MODEL"):
-            found["BRANCHLINE_MODEL"] = default_model(settings.PROVIDERS)
         return found
 
     def migrate(self) -> None:
