@@ -33,6 +33,7 @@ TOO_SLOW = 4408
 AHEAD_ACKNOWLEDGING = 256 * 1024
 AHEAD_SILENT = 8 * 1024 * 1024
 SLOW_SECONDS = 30.0
+LONG_TEXT = 16 * 1024
 JSON = "branchline.json.v1"
 HTML = "branchline.html.v1"
 
@@ -40,36 +41,60 @@ HTML = "branchline.html.v1"
 class Face(Protocol):
     """How a batch of frames looks on the wire."""
 
-    def wire(self, batch: list[Frame]) -> list[bytes]: ...
+    async def wire(self, batch: list[Frame]) -> list[bytes]: ...
 
 
 class JsonFace:
     """Flat frames, one message each; `status` is the page's alone."""
 
-    def wire(self, batch: list[Frame]) -> list[bytes]:
+    async def wire(self, batch: list[Frame]) -> list[bytes]:
         return [orjson.dumps(frame) for frame in batch if frame["kind"] != "status"]
 
 
 class HtmlFace:
     """One message a batch: the partials of its events and deltas; what is no content follows as it is."""
 
-    def __init__(self, conversation_id: str) -> None:
+    def __init__(self, conversation_id: str, after: int) -> None:
         self.renderer = PageRenderer(conversation_id)
-        self.seq = 0
+        self.seq = after
 
-    def wire(self, batch: list[Frame]) -> list[bytes]:
+    async def wire(self, batch: list[Frame]) -> list[bytes]:
         parts, plain = [], []
-        for frame in batch:
+        for frame in merged(batch):
             if frame["kind"] == "event":
                 self.seq = frame["seq"]
-                parts.append(self.renderer.event(frame))
+                parts.append(await self._event(frame))
             elif frame["kind"] == "delta":
                 parts.append(self.renderer.delta(frame))
             else:
                 plain.append(orjson.dumps(frame))
         content = "".join(parts)
         html = {"kind": "html", "seq": self.seq, "content": content, "swap": "none"}
-        return ([orjson.dumps(html)] if parts else []) + plain
+        return ([orjson.dumps(html)] if content else []) + plain
+
+    async def _event(self, event: Frame) -> str:
+        """Long Markdown leaves the event loop: every other chat would wait for it."""
+        if len(event.get("text") or "") > LONG_TEXT:
+            return await asyncio.to_thread(self.renderer.event, event)
+        return self.renderer.event(event)
+
+
+def merged(batch: list[Frame]) -> list[Frame]:
+    """Neighbouring deltas of one block as one: who is behind renders once for all of them."""
+    out: list[Frame] = []
+    for frame in batch:
+        last = out[-1] if out else frame
+        ends = last.get("offset", 0) + len(last.get("text") or "")
+        same = last["kind"] == frame["kind"] == "delta" and last is not frame
+        if same and _block(last) == _block(frame) and ends == frame["offset"]:
+            out[-1] = {**last, "text": last["text"] + frame["text"]}
+        else:
+            out.append(frame)
+    return out
+
+
+def _block(delta: Frame) -> Any:
+    return delta.get("block_id") or delta.get("tool_call_id")
 
 
 class Window:
@@ -124,22 +149,23 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             return
         self.user_id = user.pk
         self.may_chat = token is None or "chat" in token.scopes
-        self._join(user, token, JsonFace() if chosen == JSON else HtmlFace(self.conversation_id))
+        self._join(user, token, as_json=chosen == JSON)
 
-    def _join(self, user: Any, token: Any, face: Face) -> None:
+    def _join(self, user: Any, token: Any, *, as_json: bool) -> None:
         session_key = "" if token else self.scope["session"].session_key or ""
         credentials = Credentials(user.pk, user.password, self.conversation_id, session_key, token and token.pk)
         self.socket = Socket(credentials, lambda code: self.close(code=code))
         gateway().sockets.open.add(self.socket)
-        after = parse_qs(self.scope["query_string"].decode()).get("after", ["0"])[0]
-        self.reader = asyncio.create_task(self._follow(face, _after(after)))
+        after = _after(parse_qs(self.scope["query_string"].decode()).get("after", ["0"])[0])
+        face = JsonFace() if as_json else HtmlFace(self.conversation_id, after or 0)
+        self.reader = asyncio.create_task(self._follow(face, after))
 
     async def _follow(self, face: Face, after: int | None) -> None:
         """The socket's door: pull, send, wait when too far ahead."""
         follower = Follower(gateway().bus, self.conversation_id, after)
         try:
             async for batch in follower.frames():
-                for data in face.wire(batch):
+                for data in await face.wire(batch):
                     await self.send(text_data=data.decode())
                     self.window.sent(len(data))
                     if self.window.full and not await self._caught_breath():

@@ -79,7 +79,7 @@ def check(schema: Schema, value: Any, place: str = "answer") -> None:
         return _any_of(schema["anyOf"], value, place)
     if "enum" in schema:
         assert value in schema["enum"], f"{place} is {value!r}"
-    kinds = {
+    kinds: dict[str, Any] = {
         "object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool,
         "null": type(None),
     }  # fmt: skip

@@ -207,7 +207,7 @@ async def test_a_token_has_no_staff_powers(running: object, sue: User, api_of: T
 
 
 def test_the_objects_have_the_contracts_fields() -> None:
-    contract = {
+    contract: dict[Any, str] = {
         objects.Conversation: "id, title, agent_id, model, permission_mode, plan_mode, wake, branch, state, needs_you, "
         "pinned, archived, last_seq, usage, created_at, updated_at, expires_at",
         objects.SessionNode: "id, session_id, parent_id, agent_id, label, source, depth, status, waiting_for, "
