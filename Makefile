@@ -5,7 +5,7 @@ PYTHON ?= python3
 PY := .venv/bin/python
 UP ?=
 ROUNDS ?= 200
-DB ?= sqlite
+SEED ?= 0
 
 .PHONY: help setup run test check figures soak clean
 
@@ -28,8 +28,9 @@ check: .venv/dev.done ## lint, types, import contracts, and the code's figures
 	@$(PY) manage.py makemigrations --check --dry-run
 	@$(PY) -m tests.figures
 
-soak: .venv/dev.done ## crash and race tests with many rounds (ROUNDS=200 DB=pg)
-	@CRASH_ROUNDS=$(ROUNDS) TEST_DB=$(DB) $(PY) -m pytest tests/crash
+soak: .venv/dev.done ## crash tests with many rounds (ROUNDS=200 SEED=0)
+	@echo "soak: $(ROUNDS) rounds of seed $(SEED)"
+	@CRASH_ROUNDS=$(ROUNDS) CRASH_SEED=$(SEED) $(PY) -m pytest tests/crash
 
 clean: ## remove .venv and caches; your data in var/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis

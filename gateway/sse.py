@@ -139,6 +139,14 @@ async def _batches(
     finally:
         closed.cancel()
         if pending is not None:
-            pending.cancel()
-            await asyncio.wait({pending})
+            await _end(pending)
         await frames.aclose()  # type: ignore[attr-defined]
+
+
+async def _end(pending: asyncio.Future[list[Frame]]) -> None:
+    """Cancel until it holds: `asyncio.wait_for` of Python 3.11, deep in the Valkey client, may swallow the first."""
+    while not pending.done():
+        pending.cancel()
+        await asyncio.wait({pending}, timeout=0.1)
+    if not pending.cancelled():
+        pending.exception()

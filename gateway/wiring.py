@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Coroutine, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,9 +15,11 @@ from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
 from chatapp.runtime.engine import Engine, Pace
+from chatapp.runtime.errors import ProviderError
 from chatapp.runtime.ids import new_id
 from chatapp.runtime.loop import Kit
-from chatapp.runtime.providers import Models, ProviderSettings
+from chatapp.runtime.ports import ModelSource
+from chatapp.runtime.providers import Models, ProviderSettings, default_model
 from chatapp.runtime.toolsets.todo import todo_tools
 from chatapp.runtime.toolsets.workspace import workspace_tools
 from chatapp.store.ledger import DatabaseLedger
@@ -119,10 +122,25 @@ def build_kit(ledger: DatabaseLedger, publisher: Publisher) -> Kit:
 
 async def start_host() -> Gateway:
     """What a server process does beside serving: listen for wakes, sweep, run interactive turns."""
+    await asyncio.to_thread(settle_model)
     running = gateway()
-    running.host()
+    engine = running.host()
+    await asyncio.to_thread(preload, engine.kit.models)
     running.start_sweeping()
     return running
+
+
+def settle_model() -> None:
+    """The default model, looked for once a process where none is set."""
+    if not settings.BRANCHLINE_MODEL:
+        settings.BRANCHLINE_MODEL = default_model(settings.PROVIDERS)
+
+
+def preload(models: ModelSource) -> None:
+    """Import the default model's adapter before somebody waits for it; a bad model says so when it is asked."""
+    if isinstance(models, Models):
+        with suppress(ProviderError):
+            models.preload([settings.BRANCHLINE_MODEL])
 
 
 def lock_owner(folder: Path, owner: str) -> OwnerFile:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from chatapp.runtime.errors import ProviderError, ToolFailed
 from chatapp.runtime.events import BlockRef, DeltaType
 from chatapp.runtime.ids import new_id
-from chatapp.runtime.messages import ModelMessage, Piece, RequestedCall, Usage, load, load_all, repair
+from chatapp.runtime.messages import ModelMessage, Piece, RequestedCall, Usage, clean, load, load_all, repair
 from chatapp.runtime.ports import (
     BlockEnd,
     Calls,
@@ -345,7 +345,7 @@ async def _run_call(turn: Turn, call: OpenCall) -> Next | None:
     if not call.started:
         await turn.ledger.start_call(turn.work.hold, call.id)
     answer = await _answer(turn, call)
-    output, truncated = await _fit(turn, call, answer.output)
+    output, truncated = await _fit(turn, call, clean(answer.output))
     return await turn.ledger.settle(turn.work.hold, call.id, answer.state, output, truncated)
 
 

@@ -14,11 +14,12 @@ from chatapp.runtime.ids import new_id
 
 
 def create_conversation(user: Any, *, title: str = "", model: str = "") -> Session:
-    """A new, empty conversation with the built-in agent; `model` empty means the server's default."""
+    """A new, empty conversation with the built-in agent; `model` empty means the server's default, whatever
+    that is when the model is asked."""
     agent = main_agent(settings.BRANCHLINE_MAX_STEPS)
     session = Session(
         id=new_id(), owner=user, agent_id=agent.agent_id, declaration=agent.snapshot(), title=title,
-        model=model or settings.BRANCHLINE_MODEL, updated_at=timezone.now(),
+        model=model, updated_at=timezone.now(),
     )  # fmt: skip
     session.root = session
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""kill -9 in mid-reply: nothing lost, doubled or stuck. ROUNDS rounds from SEED; a failing round prints both."""
+"""kill -9 in mid-reply: nothing lost, doubled or stuck. CRASH_ROUNDS rounds of CRASH_SEED; a failing round prints both."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import websockets
 
 from tests.product import Client, FakeLLM, Product
 
-ROUNDS = int(os.environ.get("ROUNDS", "5"))
-SEED = int(os.environ.get("SEED", "0"))
+ROUNDS = int(os.environ.get("CRASH_ROUNDS", "5"))
+SEED = int(os.environ.get("CRASH_SEED", "0"))
 SCRIPTS = ("[[n=60 rate=80]]", 'CALL list_files {"path": "."}', "[[n=400 rate=800]]", "[[n=5 rate=5]]")
 
 

@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import websockets
@@ -73,7 +72,7 @@ async def test_it_gives_back_the_ledger_exactly_over_ten_reconnects(product: Pro
         await client.ack(1)
     for _ in range(10):
         async with product.join(conversation, after) as client:
-            for _ in range(random.randint(1, 12)):  # noqa: S311
+            for _ in range(random.randint(1, 12)):
                 if after and client.events and client.events[-1]["type"] == "AGENT_END":
                     break
                 await client.frame()
