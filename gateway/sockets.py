@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 CHECK_SECONDS = 5.0
 NOT_LOGGED_IN = 4401
 NOT_FOUND = 4404
+COME_BACK = 1012
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ class Sockets:
         for socket, code in zip(sockets, codes, strict=True):
             if code:
                 await socket.close(code)
+
+    async def close_all(self) -> None:
+        """This server goes; another one, or its successor, takes the viewers."""
+        for socket in list(self.open):
+            await socket.close(COME_BACK)
 
 
 def _codes(all_credentials: list[Credentials]) -> list[int]:

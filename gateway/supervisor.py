@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import fcntl
 import functools
 import http.client
@@ -12,13 +11,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway import valkey
+from gateway.family import die_with_parent
 from gateway.valkey import CannotStart
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 10.0
@@ -29,8 +28,6 @@ START_SECONDS = 60.0
 JOB_GRACE = 3.0
 # The server gives running turns 10 s to reach a checkpoint.
 STOP_GRACE = 13.0
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 @dataclass(frozen=True)
@@ -87,14 +84,6 @@ def check_port(host: str, port: int, patience: float = 0) -> None:
         time.sleep(0.1)
 
 
-def _tie_to_parent(parent: int) -> None:
-    """In the child before it becomes the program: it goes when its supervisor is killed."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            os._exit(1)
-
-
 class Child:
     """One supervised process. `prepare` runs before each start."""
 
@@ -114,7 +103,7 @@ class Child:
             env=dict(environment),
             stdin=subprocess.DEVNULL,
             start_new_session=True,
-            preexec_fn=functools.partial(_tie_to_parent, os.getpid()),
+            preexec_fn=functools.partial(die_with_parent, os.getpid(), signal.SIGTERM),
         )
         self.starts += 1
         return self.process

@@ -75,9 +75,10 @@ class Gateway:
         self._own(self.engine.run())
 
     async def stop(self) -> None:
-        """Drain the host, then end our tasks and connections."""
+        """Drain the host, tell the viewers to come back, then end our tasks and connections."""
         if self.engine is not None:
             await self.engine.drain()
+        await self.sockets.close_all()
         await self.publisher.flush()
         await end(self._tasks)
         await self.bus.close()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.html import escape
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
@@ -41,7 +45,7 @@ def readable(document: Schema) -> dict[str, Any]:
     return {
         "groups": groups,
         "objects": [
-            {"name": name, "about": schema.get("description", ""), "fields": _fields(schema)}
+            {"name": name, "about": marked(schema.get("description", "")), "fields": _fields(schema)}
             for name, schema in shown.items()
         ],
     }
@@ -54,9 +58,9 @@ def _call(address: str, method: str, operation: Schema) -> Schema:
         "address": address,
         "id": operation["operationId"],
         "summary": operation["summary"],
-        "about": operation.get("description", ""),
+        "about": marked(operation.get("description", "")),
         "query": [
-            {"name": given["name"], "type": kind(given["schema"]), "about": given.get("description", "")}
+            {"name": given["name"], "type": kind(given["schema"]), "about": marked(given.get("description", ""))}
             for given in operation.get("parameters", ())
             if given["in"] == "query"
         ],
@@ -67,15 +71,24 @@ def _call(address: str, method: str, operation: Schema) -> Schema:
 
 def _answer(status: str, answer: Schema) -> Schema:
     content = answer.get("content", {}).values()
-    return {"status": status, "about": answer["description"], "type": next((kind(c["schema"]) for c in content), "")}
+    return {
+        "status": status,
+        "about": marked(gettext(answer["description"])),
+        "type": next((kind(c["schema"]) for c in content), ""),
+    }
 
 
 def _fields(schema: Schema) -> list[Schema]:
     required = schema.get("required", ())
     return [
-        {"name": name, "type": kind(field), "about": field.get("description", ""), "required": name in required}
+        {"name": name, "type": kind(field), "about": marked(field.get("description", "")), "required": name in required}
         for name, field in schema.get("properties", {}).items()
     ]
+
+
+def marked(text: str) -> SafeString:
+    """What stands between backticks as code."""
+    return mark_safe(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))
 
 
 def kind(schema: Schema) -> str:

@@ -26,8 +26,9 @@ LIMIT = 100
 LIMIT_MOST = 1000
 TITLE_MOST = 200
 MAIN = "main"
-BIGGEST = 18
-SEQ = re.compile(rf"\d{{1,{BIGGEST}}}", re.ASCII)
+DEEPEST = 32
+# A database counts no further.
+SEQ = re.compile(r"\d{1,18}", re.ASCII)
 SOURCE = re.compile(r"main(/[A-Za-z0-9_-]{1,64})*")
 
 
@@ -180,23 +181,24 @@ class NewMessage(Body):
 
     def overrides(self) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in protocol.OVERRIDES}
-        for text in _strings(given["attributes"]):
-            _storable("attributes", text)
+        _check_attributes(given["attributes"])
         return protocol.check_overrides(given, self.mode)
 
 
-def _strings(value: Any) -> list[str]:
-    """All strings in a JSON value, names included. A list, not recursion: nesting is the caller's choice."""
-    found, todo = [], [value]
+def _check_attributes(value: Any) -> None:
+    """Every string in it storable, names included, and no deeper than a database takes. A loop: nesting is the
+    caller's choice."""
+    todo = [(value, 0)]
     while todo:
-        item = todo.pop()
+        item, depth = todo.pop()
+        if depth > DEEPEST:
+            raise InvalidField("attributes", f"Nested more than {DEEPEST} deep.")
         if isinstance(item, str):
-            found.append(item)
+            _storable("attributes", item)
         elif isinstance(item, dict):
-            todo += [*item, *item.values()]
+            todo += [(inner, depth + 1) for inner in (*item, *item.values())]
         elif isinstance(item, list):
-            todo += item
-    return found
+            todo += [(inner, depth + 1) for inner in item]
 
 
 class MessageChange(Body):

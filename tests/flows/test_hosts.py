@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -202,8 +201,8 @@ async def test_it_gives_up_a_turn_whose_lease_was_taken(server: Server, conversa
 
 
 @pytest.fixture
-def tickets(live_valkey: redis.Redis) -> Iterator[django_rq.queues.DjangoRQ]:
-    yield django_rq.get_queue("default")
+def tickets(live_valkey: redis.Redis) -> django_rq.queues.DjangoRQ:
+    return django_rq.get_queue("default")
 
 
 def test_a_worker_runs_due_background_sessions_by_a_ticket(

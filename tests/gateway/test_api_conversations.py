@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -225,6 +226,7 @@ async def test_the_second_message_is_queued_with_what_it_carries(api: Api, alice
         ({"text": "a", "attributes": []}, "attributes"),
         ({"text": "a", "attributes": {"k": ["\x00"]}}, "attributes"),
         ({"text": "a", "attributes": {"\ud800": 1}}, "attributes"),
+        ({"text": "a", "attributes": {"k": json.loads("[" * 40 + "]" * 40)}}, "attributes"),
         ({"text": "a", "subject": "b"}, "subject"),
     ],
 )
