@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 from django.http import StreamingHttpResponse
 
-from gateway.api.auth import Caller
 from gateway.feed import Follower, Frame
 from gateway.sockets import Credentials, Socket
 from gateway.wiring import DATABASE_AWAY, gateway
@@ -47,32 +46,29 @@ def wire(frame: Frame) -> bytes:
     return f"{number}event: {frame['type']}\ndata: ".encode() + orjson.dumps(fields) + b"\n\n"
 
 
-def respond(caller: Caller, conversation_id: str, after: int | None, keep: Keep) -> StreamingHttpResponse:
-    response = StreamingHttpResponse(_watched(caller, conversation_id, after, keep), content_type="text/event-stream")
+def respond(credentials: Credentials, after: int | None, keep: Keep) -> StreamingHttpResponse:
+    response = StreamingHttpResponse(_watched(credentials, after, keep), content_type="text/event-stream")
     response["Cache-Control"] = "no-store"
     response["X-Accel-Buffering"] = "no"
     return response
 
 
-async def _watched(caller: Caller, conversation_id: str, after: int | None, keep: Keep) -> AsyncIterator[bytes]:
+async def _watched(credentials: Credentials, after: int | None, keep: Keep) -> AsyncIterator[bytes]:
     """The stream ends within seconds of a logout, a revoked token or the conversation's end, as a socket does."""
     over = asyncio.Event()
 
     async def close(code: int) -> None:
         over.set()
 
-    token_id = caller.token.pk if caller.token else None
-    user = caller.user
-    credentials = Credentials(user.pk, user.password, conversation_id, caller.session_key, token_id)
     socket = Socket(credentials, close)
     sockets = gateway().sockets.open
     sockets.add(socket)
     try:
-        async with aclosing(stream(Follower(gateway().bus, conversation_id, after), keep, over)) as chunks:
+        async with aclosing(stream(Follower(gateway().bus, credentials.conversation_id, after), keep, over)) as chunks:
             async for chunk in chunks:
                 yield chunk
     except DATABASE_AWAY as error:
-        logger.warning("event stream of %s ends, the database is away: %s", conversation_id, error)
+        logger.warning("event stream of %s ends, the database is away: %s", credentials.conversation_id, error)
     finally:
         sockets.discard(socket)
 

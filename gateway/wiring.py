@@ -117,6 +117,9 @@ def build_kit(ledger: DatabaseLedger, publisher: Publisher) -> Kit:
         workspaces=settings.WORKSPACES_DIR,
         parallel_tools=settings.BRANCHLINE_PARALLEL_TOOLS,
         result_limit=settings.BRANCHLINE_TOOL_RESULT_CHARS,
+        args_limit=settings.BRANCHLINE_EVENT_BYTES,
+        file_limit=settings.BRANCHLINE_FILE_BYTES,
+        workspace_limit=settings.BRANCHLINE_WORKSPACE_BYTES,
         fallback_model=settings.BRANCHLINE_FALLBACK_MODEL,
     )
 

@@ -59,6 +59,9 @@ class Kit:
     workspaces: Path
     parallel_tools: int = 8
     result_limit: int = 50_000
+    args_limit: int = 256 * 1024
+    file_limit: int = 10 * 1024 * 1024
+    workspace_limit: int = 200 * 1024 * 1024
     fallback_model: str = ""
 
 
@@ -287,6 +290,9 @@ def _judge(turn: Turn, attempt: Attempt, call: RequestedCall, place: int) -> New
         block.ref.block_id if block else new_id(), place, call.provider_call_id, call.name, call.args, call.args_text
     )
     tool = _tool(turn, new.name)
+    if len(call.args_text) > turn.kit.args_limit:
+        new = replace(new, args=None, args_text=call.args_text[:200] + "…")
+        return _refused(new, "error", f"The arguments are longer than {turn.kit.args_limit} characters. Send less.")
     problem = _problem(tool, call)
     if tool is None or problem:
         return _refused(new, "error", problem)
@@ -356,7 +362,15 @@ async def _answer(turn: Turn, call: OpenCall) -> Answered:
     hold = turn.work.hold
     workspace = turn.kit.workspaces / hold.conversation_id
     await asyncio.to_thread(workspace.mkdir, mode=0o700, parents=True, exist_ok=True)
-    context = ToolContext(hold.session_id, hold.conversation_id, turn.work.owner_id, call.id, workspace)
+    context = ToolContext(
+        hold.session_id,
+        hold.conversation_id,
+        turn.work.owner_id,
+        call.id,
+        workspace,
+        turn.kit.file_limit,
+        turn.kit.workspace_limit,
+    )
     try:
         return await tool.run(context, tool.arguments.model_validate(call.args))
     except ToolFailed as failed:

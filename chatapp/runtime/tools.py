@@ -12,13 +12,15 @@ from pydantic import BaseModel
 
 @dataclass(frozen=True)
 class ToolContext:
-    """Who calls, and where its files are. `workspace` exists when the tool runs."""
+    """Who calls, and where its files are. `workspace` exists when the tool runs; the limits are in bytes."""
 
     session_id: str
     conversation_id: str
     owner_id: int
     tool_call_id: str
     workspace: Path
+    file_limit: int = 10 * 1024 * 1024
+    workspace_limit: int = 200 * 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from chatapp.accounts import authenticate_token
 from chatapp.models import ApiToken
 from chatapp.runtime.errors import BranchlineError
 from chatapp.store import db
+from gateway.sockets import Credentials
 
 
 class Unauthorized(BranchlineError):
@@ -48,6 +49,11 @@ class Caller:
     def staff(self) -> bool:
         """Never by a token: it has its owner's powers as an ordinary user."""
         return self.token is None and self.user.is_staff
+
+    def credentials(self, conversation_id: str) -> Credentials:
+        """What a stream that stays open is looked at for."""
+        token_id = self.token.pk if self.token else None
+        return Credentials(self.user.pk, self.user.password, conversation_id, self.session_key, token_id)
 
 
 def caller(request: HttpRequest) -> Caller:

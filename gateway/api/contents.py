@@ -42,7 +42,7 @@ async def list_events(
     if _wants_stream(request):
         begin = inputs.check_after(request.headers.get("Last-Event-ID") or after)
         await db.run(reads.require_conversation, who.user_id, conversation_id)
-        return sse.respond(who, conversation_id, begin, sse.keeper(source, session))
+        return sse.respond(who.credentials(conversation_id), begin, sse.keeper(source, session))
     found = await db.run(
         reads.events, who.user_id, conversation_id, inputs.check_after(after), source, session, inputs.clamped(limit)
     )

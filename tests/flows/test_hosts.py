@@ -12,6 +12,7 @@ import pytest
 import redis
 from django.contrib.auth.models import User
 from django.utils import timezone
+from rq import Queue
 
 from chatapp.models import Event, InboxItem, Session, ToolCall
 from chatapp.runtime.errors import LeaseLost
@@ -201,12 +202,12 @@ async def test_it_gives_up_a_turn_whose_lease_was_taken(server: Server, conversa
 
 
 @pytest.fixture
-def tickets(live_valkey: redis.Redis) -> django_rq.queues.DjangoRQ:
+def tickets(live_valkey: redis.Redis) -> Queue:
     return django_rq.get_queue("default")
 
 
 def test_a_worker_runs_due_background_sessions_by_a_ticket(
-    tickets: django_rq.queues.DjangoRQ, asked: Session, server_environment: dict[str, str]
+    tickets: Queue, asked: Session, server_environment: dict[str, str]
 ) -> None:
     Session.objects.filter(pk=asked.pk).update(lane="background", model="demo")
     tickets.enqueue(jobs.run, "ticket")
@@ -218,7 +219,7 @@ def test_a_worker_runs_due_background_sessions_by_a_ticket(
     assert types(asked)[-1] == "AGENT_END"
 
 
-def test_a_job_runs_one_function_only(tickets: django_rq.queues.DjangoRQ) -> None:
+def test_a_job_runs_one_function_only(tickets: Queue) -> None:
     job = tickets.enqueue("os.system", "true")
     assert isinstance(job, queue.Job)
     with pytest.raises(ValueError, match=r"gateway\.jobs\.run only"):

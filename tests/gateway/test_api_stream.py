@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.test import AsyncClient
 
 from chatapp.models import ApiToken, Session
 from chatapp.runtime.events import BlockRef, DeltaType
@@ -222,3 +223,31 @@ async def test_it_ends_when_the_conversation_is_deleted(api: Api, alice: User, r
     await reader.until("USER_MESSAGE")
     await db.run(conversations.delete_conversation, alice, row.pk)
     await _ends(reader, running)
+
+
+async def test_it_ends_at_a_logout(api: Api, alice: User, running: Gateway) -> None:
+    row = await db.run(conversation_of, alice)
+    await db.run(sent, row)
+    client = AsyncClient()
+    await client.aforce_login(alice)
+    reader = await _follow(Api(client=client), row)
+    await reader.until("USER_MESSAGE")
+    await client.alogout()
+    await _ends(reader, running)
+
+
+@pytest.mark.parametrize("spins", range(5))
+async def test_a_client_that_hangs_up_at_any_moment_leaves_nothing(
+    api: Api, alice: User, running: Gateway, spins: int
+) -> None:
+    row = await db.run(conversation_of, alice)
+    await db.run(sent, row)
+    reader = await _follow(api, row)
+    await reader.until("USER_MESSAGE")
+    reading = asyncio.ensure_future(reader.next())
+    for _ in range(spins + 1):
+        await asyncio.sleep(0)
+    reading.cancel()
+    async with asyncio.timeout(10):
+        await asyncio.wait({reading})
+    assert not running.sockets.open

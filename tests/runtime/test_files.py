@@ -69,10 +69,14 @@ ESCAPES = [
 ]
 
 
+def space(root: Path, file_limit: int = 10_000_000, total_limit: int = 200_000_000) -> Workspace:
+    return Workspace(root, file_limit, total_limit)
+
+
 @pytest.mark.parametrize("path", ESCAPES)
 def test_it_reads_writes_and_deletes_nothing_outside(root: Path, path: str) -> None:
     before = outside(root)
-    workspace = Workspace(root)
+    workspace = space(root)
     with pytest.raises(ToolFailed):
         workspace.read(path)
     with pytest.raises(ToolFailed):
@@ -108,7 +112,7 @@ NAMES = st.sampled_from(
 @given(st.lists(NAMES | st.text(max_size=5), max_size=6), st.sampled_from(["/", "\\", "//"]))
 def test_it_stays_inside_whatever_the_path(root: Path, names: list[str], separator: str) -> None:
     before = outside(root)
-    workspace = Workspace(root)
+    workspace = space(root)
     path = separator.join(names)
     for act in (
         lambda: workspace.read(path),
@@ -124,38 +128,38 @@ def test_it_stays_inside_whatever_the_path(root: Path, names: list[str], separat
 
 
 def test_it_shows_no_link_pipe_or_lock(root: Path) -> None:
-    Workspace(root).write("new.txt", b"x")
-    found, more = Workspace(root).entries(".", 100)
+    space(root).write("new.txt", b"x")
+    found, more = space(root).entries(".", 100)
     assert [entry.path for entry in found] == ["sub", "new.txt", "notes.md", "sub/deep.txt"]
     assert not more
 
 
 def test_it_lists_at_most_what_was_asked(root: Path) -> None:
-    found, more = Workspace(root).entries("", 1)
+    found, more = space(root).entries("", 1)
     assert len(found) == 1
     assert more
 
 
 def test_it_finds_text_whatever_its_case(root: Path) -> None:
-    hits, more = Workspace(root).grep("TWO", ".", 10)
+    hits, more = space(root).grep("TWO", ".", 10)
     assert [(hit.path, hit.line, hit.text) for hit in hits] == [("notes.md", 2, "two"), ("sub/deep.txt", 1, "Two deep")]
     assert not more
-    assert [hit.path for hit in Workspace(root).grep("two", "sub/deep.txt", 10)[0]] == ["sub/deep.txt"]
+    assert [hit.path for hit in space(root).grep("two", "sub/deep.txt", 10)[0]] == ["sub/deep.txt"]
 
 
 def test_it_takes_a_pattern_literally(root: Path) -> None:
     (root / "evil.txt").write_text("a" * 50_000 + "\n(a+)+$\n")
-    hits, _ = Workspace(root).grep("(a+)+$", ".", 10)
+    hits, _ = space(root).grep("(a+)+$", ".", 10)
     assert [hit.line for hit in hits] == [2]
 
 
 def test_it_stops_searching_in_time(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "GREP_SECONDS", -1.0)
-    assert Workspace(root).grep("two", ".", 10) == ([], True)
+    assert space(root).grep("two", ".", 10) == ([], True)
 
 
 def test_it_creates_folders_and_replaces_whole_files(root: Path) -> None:
-    workspace = Workspace(root)
+    workspace = space(root)
     workspace.write("a/b/c.txt", b"first")
     workspace.write("a/b/c.txt", b"second")
     assert workspace.read("a/b/c.txt") == b"second"
@@ -163,7 +167,7 @@ def test_it_creates_folders_and_replaces_whole_files(root: Path) -> None:
 
 
 def test_it_changes_a_passage_that_stands_once(root: Path) -> None:
-    workspace = Workspace(root)
+    workspace = space(root)
     workspace.edit("notes.md", "two", "2")
     assert workspace.read("notes.md") == b"one\n2\nthree\n"
     with pytest.raises(ToolFailed, match="3 times"):
@@ -173,25 +177,29 @@ def test_it_changes_a_passage_that_stands_once(root: Path) -> None:
 def test_it_edits_no_file_that_is_not_text(root: Path) -> None:
     (root / "latin.txt").write_bytes(b"caf\xe9")
     with pytest.raises(ToolFailed, match="UTF-8"):
-        Workspace(root).edit("latin.txt", "caf", "tea")
+        space(root).edit("latin.txt", "caf", "tea")
     assert (root / "latin.txt").read_bytes() == b"caf\xe9"
 
 
-def test_it_refuses_what_is_too_large(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "MAX_FILE", 10)
+def test_it_refuses_what_is_too_large(root: Path) -> None:
     with pytest.raises(ToolFailed, match="larger"):
-        Workspace(root).write("new.txt", b"x" * 11)
+        space(root, file_limit=10).write("new.txt", b"x" * 11)
     with pytest.raises(ToolFailed, match="larger"):
-        Workspace(root).read("notes.md")
+        space(root, file_limit=10).read("notes.md")
 
 
-@pytest.mark.parametrize(("limit", "value"), [("MAX_TOTAL", 60), ("MAX_FILES", 6)])
-def test_it_refuses_what_overfills_the_workspace(
-    root: Path, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
-) -> None:
-    workspace = Workspace(root)
+def test_it_refuses_what_overfills_the_workspace(root: Path) -> None:
+    space(root).write("last.txt", b"x" * 10)
+    workspace = space(root, total_limit=60)
+    with pytest.raises(ToolFailed, match="full"):
+        workspace.write("more.txt", b"x" * 10)
+    workspace.write("last.txt", b"x")
+
+
+def test_it_refuses_one_file_too_many(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = space(root)
     workspace.write("last.txt", b"x" * 10)
-    monkeypatch.setattr(files, limit, value)
+    monkeypatch.setattr(files, "MAX_FILES", 6)
     with pytest.raises(ToolFailed, match="full"):
         workspace.write("more.txt", b"x" * 10)
     workspace.write("last.txt", b"x")
@@ -199,18 +207,17 @@ def test_it_refuses_what_overfills_the_workspace(
 
 def test_it_removes_what_a_killed_writer_left(root: Path) -> None:
     (root / "sub" / ".branchline-0123").write_text("half")
-    Workspace(root).write("new.txt", b"x")
+    space(root).write("new.txt", b"x")
     assert [path.name for path in (root / "sub").iterdir() if path.name.startswith(".")] == []
 
 
-def test_it_counts_the_room_under_one_lock(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_counts_the_room_under_one_lock(root: Path) -> None:
     used = sum(path.lstat().st_size for path in root.rglob("*") if not path.is_dir())
-    monkeypatch.setattr(files, "MAX_TOTAL", used + 100)
     refused = []
 
     def write(number: int) -> None:
         try:
-            Workspace(root).write(f"{number}.txt", b"x" * 30)
+            space(root, total_limit=used + 100).write(f"{number}.txt", b"x" * 30)
         except ToolFailed:
             refused.append(number)
 
@@ -228,7 +235,7 @@ def test_it_leaves_no_temporary_file_behind(root: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(ToolFailed, match="No space left"):
-        Workspace(root).write("notes.md", b"new")
+        space(root).write("notes.md", b"new")
     assert (root / "notes.md").read_text() == "one\ntwo\nthree\n"
     assert {path.name for path in root.iterdir() if path.name.startswith(".")} == {files.LOCK}
 
@@ -238,14 +245,14 @@ def test_it_opens_no_socket_or_device(root: Path, monkeypatch: pytest.MonkeyPatc
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("door")
         with pytest.raises(ToolFailed, match="no ordinary file"):
-            Workspace(root).read("door")
+            space(root).read("door")
     with pytest.raises(ToolFailed, match="no ordinary file"):
-        Workspace(Path("/dev")).read("zero")
+        space(Path("/dev")).read("zero")
 
 
 def test_it_lists_names_that_can_be_stored(root: Path) -> None:
     (root / os.fsdecode(b"caf\xe9\n")).write_text("x")
-    paths = [entry.path for entry in Workspace(root).entries("", 100)[0]]
+    paths = [entry.path for entry in space(root).entries("", 100)[0]]
     assert "caf??" in paths
 
 

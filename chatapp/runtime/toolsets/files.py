@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 from uuid import uuid4
 
 from chatapp.runtime.errors import ToolFailed
+from chatapp.runtime.tools import ToolContext
 
-MAX_FILE = 10_000_000
-MAX_TOTAL = 200_000_000
 MAX_FILES = 10_000
 MAX_DEPTH = 32
 GREP_SECONDS = 5.0
@@ -47,13 +47,20 @@ class Hit:
 class Workspace:
     """`root` exists. Paths are relative, with `/`; every refusal is a ToolFailed that names the path."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, file_limit: int, total_limit: int) -> None:
         self._root = root
+        self._file_limit = file_limit
+        self._total_limit = total_limit
+
+    @classmethod
+    def of(cls, context: ToolContext) -> Self:
+        """The workspace of whoever calls a tool."""
+        return cls(context.workspace, context.file_limit, context.workspace_limit)
 
     def read(self, path: str) -> bytes:
         parts = split(path)
         with self._folder(parts[:-1], path) as folder:
-            return _read(folder, _name(parts, path), path)
+            return _read(folder, _name(parts, path), path, self._file_limit)
 
     def entries(self, path: str, most: int) -> tuple[list[Entry], bool]:
         """What is below a folder, in order, and whether there is more than `most`."""
@@ -117,8 +124,8 @@ class Workspace:
     def _replace(self, path: str, content: bytes) -> None:
         parts = split(path)
         name = _name(parts, path)
-        if len(content) > MAX_FILE:
-            raise ToolFailed(f"{path} would be larger than {MAX_FILE:,} bytes.")
+        if len(content) > self._file_limit:
+            raise ToolFailed(f"{path} would be larger than {self._file_limit:,} bytes.")
         with self._folder(parts[:-1], path, create=True) as folder:
             before = _info(folder, name)
             if before is not None:
@@ -153,8 +160,8 @@ class Workspace:
                 elif info := _info(folder, name):
                     total += info.st_size
                     count += 1
-        if (more > 0 and total > MAX_TOTAL) or (new and count > MAX_FILES):
-            raise ToolFailed(f"The workspace is full: at most {MAX_TOTAL:,} bytes in {MAX_FILES:,} files.")
+        if (more > 0 and total > self._total_limit) or (new and count > MAX_FILES):
+            raise ToolFailed(f"The workspace is full: at most {self._total_limit:,} bytes in {MAX_FILES:,} files.")
 
     @contextmanager
     def _folder(self, parts: Sequence[str], path: str, *, create: bool = False) -> Iterator[int]:
@@ -207,15 +214,15 @@ def lines(content: bytes) -> list[str]:
     return found[:-1] if found[-1] == "" else found
 
 
-def _read(folder: int, name: str, path: str) -> bytes:
+def _read(folder: int, name: str, path: str, limit: int) -> bytes:
     # Looked at first, because opening a device can already do something; then again, because it may have changed.
     _require_plain(_info(folder, name), path)
     with _told(path), open(os.open(name, _READ, dir_fd=folder), "rb") as file:
         info = os.fstat(file.fileno())
         _require_plain(info, path)
-        content = file.read(MAX_FILE + 1)
-    if len(content) > MAX_FILE:
-        raise ToolFailed(f"{path} is larger than {MAX_FILE:,} bytes.")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ToolFailed(f"{path} is larger than {limit:,} bytes.")
     return content
 
 

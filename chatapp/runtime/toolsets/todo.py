@@ -26,7 +26,7 @@ class TodoWrite(BaseModel):
 async def todo_write(context: ToolContext, args: TodoWrite) -> Answered:
     rows = [f"- {MARKS[todo.status]} {' '.join(todo.content.split())}" for todo in args.todos]
     text = "\n".join(rows)
-    await asyncio.to_thread(Workspace(context.workspace).write, PATH, f"{text}\n".encode(errors="replace"))
+    await asyncio.to_thread(Workspace.of(context).write, PATH, f"{text}\n".encode(errors="replace"))
     if not rows:
         return Answered("The todo list is empty.")
     done = sum(todo.status == "completed" for todo in args.todos)

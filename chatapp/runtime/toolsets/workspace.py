@@ -47,7 +47,7 @@ class DeleteFile(BaseModel):
 
 
 async def list_files(context: ToolContext, args: ListFiles) -> Answered:
-    found, more = await asyncio.to_thread(Workspace(context.workspace).entries, args.path, MAX_ENTRIES)
+    found, more = await asyncio.to_thread(Workspace.of(context).entries, args.path, MAX_ENTRIES)
     rows = [f"{entry.path}/" if entry.is_folder else f"{entry.path} ({entry.size:,} bytes)" for entry in found]
     if more:
         rows.append("… and more; list one of the folders.")
@@ -55,14 +55,14 @@ async def list_files(context: ToolContext, args: ListFiles) -> Answered:
 
 
 async def read_file(context: ToolContext, args: ReadFile) -> Answered:
-    content = await asyncio.to_thread(Workspace(context.workspace).read, args.path)
+    content = await asyncio.to_thread(Workspace.of(context).read, args.path)
     if is_binary(content):
         raise ToolFailed(f"{args.path} is a binary file of {len(content):,} bytes; only text can be read.")
     return Answered(_page(lines(content), args))
 
 
 async def grep_files(context: ToolContext, args: GrepFiles) -> Answered:
-    hits, more = await asyncio.to_thread(Workspace(context.workspace).grep, args.pattern, args.path, MAX_HITS)
+    hits, more = await asyncio.to_thread(Workspace.of(context).grep, args.pattern, args.path, MAX_HITS)
     rows = [f"{hit.path}:{hit.line}: {hit.text.strip()[:MAX_LINE]}" for hit in hits]
     if more:
         rows.append("… and maybe more; search in a smaller part.")
@@ -71,18 +71,18 @@ async def grep_files(context: ToolContext, args: GrepFiles) -> Answered:
 
 async def write_file(context: ToolContext, args: WriteFile) -> Answered:
     content = args.content.encode(errors="replace")
-    await asyncio.to_thread(Workspace(context.workspace).write, args.path, content)
+    await asyncio.to_thread(Workspace.of(context).write, args.path, content)
     return Answered(f"Wrote {args.path}, {len(content):,} bytes.")
 
 
 async def edit_file(context: ToolContext, args: EditFile) -> Answered:
     new = args.new.encode(errors="replace").decode()
-    await asyncio.to_thread(Workspace(context.workspace).edit, args.path, args.old, new)
+    await asyncio.to_thread(Workspace.of(context).edit, args.path, args.old, new)
     return Answered(f"Changed {args.path}.")
 
 
 async def delete_file(context: ToolContext, args: DeleteFile) -> Answered:
-    await asyncio.to_thread(Workspace(context.workspace).delete, args.path)
+    await asyncio.to_thread(Workspace.of(context).delete, args.path)
     return Answered(f"Deleted {args.path}.")
 
 
