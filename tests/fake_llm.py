@@ -29,8 +29,9 @@ def script(messages: list[dict[str, Any]]) -> list[tuple[float, dict[str, Any]]]
         calls.append({"index": number, "id": f"call_{number}", "type": "function", "function": function})
     if calls:
         return [(0, {"tool_calls": calls})]
-    found = OPTIONS.search(asked)
-    options = dict(pair.split("=") for pair in found[1].split()) if found else {}
+    options: dict[str, str] = {}
+    for block in OPTIONS.findall(asked):
+        options |= dict(pair.split("=") for pair in block.split())
     wait = 1 / float(options["rate"]) if "rate" in options else 0
     return [(wait, {"content": f"w{n} "}) for n in range(1, int(options.get("n", 3)) + 1)]
 

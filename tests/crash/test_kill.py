@@ -1,4 +1,4 @@
-"""kill -9 in mid-reply: nothing lost, doubled or stuck. CRASH_ROUNDS rounds of CRASH_SEED; a failing round prints both."""
+"""kill -9 in mid-reply: nothing lost, doubled or stuck. CRASH_ROUNDS rounds of CRASH_SEED, printed when one fails."""
 
 from __future__ import annotations
 
