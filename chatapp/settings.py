@@ -249,7 +249,8 @@ CONTENT_SECURITY_POLICY = {
     }
 }
 CSRF_FAILURE_VIEW = "chatapp.views.accounts.csrf_failed"
-DATA_UPLOAD_MAX_MEMORY_SIZE = 4 * _values["BRANCHLINE_MESSAGE_CHARS"] + 1024 * 1024
+# A character outside the basic plane is 12 bytes when JSON escapes it.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 12 * _values["BRANCHLINE_MESSAGE_CHARS"] + 1024 * 1024
 
 # Queues. Jobs carry ids in JSON; nothing read from Valkey is ever unpickled.
 RQ_QUEUES = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 
-async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def end(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancel until all are done: Python 3.11's `wait_for`, which the Valkey client uses for each command, swallows a
     cancel that comes in the moment its work is done."""
     left = {task for task in tasks if not task.done()}

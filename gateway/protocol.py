@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +13,7 @@ from chatapp.runtime.errors import BranchlineError, InvalidField, TooLong
 
 Mode = Literal["queue", "steer", "decline"]
 MODES = ("queue", "steer", "decline")
+DEEPEST = 32
 OVERRIDES = ("expose_to_user", "force_sync", "force_sync_timeout_seconds", "attributes")
 
 
@@ -68,21 +71,33 @@ class Seen:
 ClientFrame = SendMessage | EditMessage | DeleteMessage | Retry | StopRun | Ping | Seen
 
 
+def _decode(raw: str | bytes) -> Any:
+    """JSON. The slower reader takes half a surrogate pair, so that the field which has it can be named."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        try:
+            return json.loads(raw, parse_constant=_no_number)
+        except (ValueError, RecursionError):
+            raise BadFrame(f"This is not JSON: {error}") from None
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
 def reference(raw: str | bytes) -> Any:
     """The `ref` of a frame that was refused, so that its sender knows which one."""
     try:
-        data = orjson.loads(raw)
-    except orjson.JSONDecodeError:
+        data = _decode(raw)
+    except BadFrame:
         return None
     return data.get("ref") if isinstance(data, dict) else None
 
 
 def parse(raw: str | bytes, limit: int) -> ClientFrame:
     """A client's frame. Raises BadFrame, or InvalidField for a field of a known one. `limit` in characters."""
-    try:
-        data = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raise BadFrame(f"This is not JSON: {error}") from None
+    data = _decode(raw)
     if not isinstance(data, dict):
         raise BadFrame("A frame is a JSON object.")
     kind = data.get("kind")
@@ -144,11 +159,7 @@ def check_text(value: Any, limit: int, name: str = "text") -> str:
         raise TooLong(name, f"The text has {len(value)} characters; at most {limit} are taken.")
     if not value.strip():
         raise InvalidField(name, "The text is blank.")
-    if "\x00" in value:
-        raise InvalidField(name, "The text contains a NUL character.")
-    if any("\ud800" <= c <= "\udfff" for c in value):
-        raise InvalidField(name, "The text contains half of a surrogate pair.")
-    return value
+    return check_storable(name, value)
 
 
 def check_client_id(value: Any) -> str | None:
@@ -184,9 +195,35 @@ def check_overrides(data: dict[str, Any], mode: Any) -> dict[str, Any]:
     timeout = given.get("force_sync_timeout_seconds")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
         raise InvalidField("force_sync_timeout_seconds", "A number of seconds.")
-    if "attributes" in given and not isinstance(given["attributes"], dict):
-        raise InvalidField("attributes", "A JSON object.")
+    if "attributes" in given:
+        check_attributes(given["attributes"])
     return given
+
+
+def check_attributes(value: Any) -> None:
+    """A JSON object that a database takes: every string and name storable, numbers finite, not nested too deep."""
+    if not isinstance(value, dict):
+        raise InvalidField("attributes", "A JSON object.")
+    # A loop: how deep it is, is the sender's choice.
+    todo: list[tuple[Any, int]] = [(value, 0)]
+    while todo:
+        item, depth = todo.pop()
+        if depth > DEEPEST:
+            raise InvalidField("attributes", f"Nested more than {DEEPEST} deep.")
+        if isinstance(item, str):
+            check_storable("attributes", item)
+        elif isinstance(item, float) and not math.isfinite(item):
+            raise InvalidField("attributes", "Numbers must be finite.")
+        elif isinstance(item, dict):
+            todo += [(inner, depth + 1) for inner in (*item, *item.values())]
+        elif isinstance(item, list):
+            todo += [(inner, depth + 1) for inner in item]
+
+
+def check_storable(name: str, value: str) -> str:
+    if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
+        raise InvalidField(name, "A NUL character or half of a surrogate pair cannot be stored.")
+    return value
 
 
 def _flag(name: str, value: Any) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 from django.http import StreamingHttpResponse
 
+from gateway.ending import end
 from gateway.feed import Follower, Frame
 from gateway.sockets import Credentials, Socket
 from gateway.wiring import DATABASE_AWAY, gateway
@@ -135,14 +136,7 @@ async def _batches(
     finally:
         closed.cancel()
         if pending is not None:
-            await _end(pending)
+            await end([pending])
+            if not pending.cancelled():
+                pending.exception()
         await frames.aclose()  # type: ignore[attr-defined]
-
-
-async def _end(pending: asyncio.Future[list[Frame]]) -> None:
-    """Cancel until it holds: `asyncio.wait_for` of Python 3.11, deep in the Valkey client, may swallow the first."""
-    while not pending.done():
-        pending.cancel()
-        await asyncio.wait({pending}, timeout=0.1)
-    if not pending.cancelled():
-        pending.exception()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from django.conf import settings
 from django.http import HttpRequest
 from ninja import Query, Router
 from ninja.responses import Status
@@ -24,8 +23,7 @@ router = Router(auth=READ, tags=["Conversations"])
 @router.post("/conversations", response={201: Conversation}, auth=CHAT, summary="Make a conversation")
 async def create_conversation(request: HttpRequest, payload: NewConversation = NewConversation()) -> Conversation:  # noqa: B008
     who = caller(request)
-    model = payload.model or settings.BRANCHLINE_MODEL
-    row = await db.run(conversations.create_conversation, who.user, title=payload.title, model=model)
+    row = await db.run(conversations.create_conversation, who.user, title=payload.title, model=payload.model)
     return await _shown(who.user_id, row.pk)
 
 

@@ -26,7 +26,6 @@ LIMIT = 100
 LIMIT_MOST = 1000
 TITLE_MOST = 200
 MAIN = "main"
-DEEPEST = 32
 # A database counts no further.
 SEQ = re.compile(r"\d{1,18}", re.ASCII)
 SOURCE = re.compile(r"main(/[A-Za-z0-9_-]{1,64})*")
@@ -73,18 +72,12 @@ def _checked(check: Callable[[Any], Any], schema: dict[str, Any]) -> tuple[Any, 
     return BeforeValidator(check), WithJsonSchema(schema)
 
 
-def _storable(name: str, value: str) -> str:
-    if "\x00" in value or any("\ud800" <= c <= "\udfff" for c in value):
-        raise InvalidField(name, "A NUL character or half of a surrogate pair cannot be stored.")
-    return value
-
-
 def _title(value: Any) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
         raise InvalidField("title", "A string is needed here.")
-    title = " ".join(_storable("title", value).split())
+    title = " ".join(protocol.check_storable("title", value).split())
     if len(title) > TITLE_MOST:
         raise InvalidField("title", f"A title has at most {TITLE_MOST} characters.")
     return title
@@ -97,7 +90,7 @@ def offered_models() -> list[str]:
 
 def _model(value: Any) -> str:
     if value is None or value == "":
-        return str(settings.BRANCHLINE_MODEL)
+        return ""
     if value not in offered_models():
         raise InvalidField("model", f"One of {', '.join(offered_models())}.")
     return str(value)
@@ -181,24 +174,7 @@ class NewMessage(Body):
 
     def overrides(self) -> dict[str, Any]:
         given = {name: getattr(self, name) for name in protocol.OVERRIDES}
-        _check_attributes(given["attributes"])
         return protocol.check_overrides(given, self.mode)
-
-
-def _check_attributes(value: Any) -> None:
-    """Every string in it storable, names included, and no deeper than a database takes. A loop: nesting is the
-    caller's choice."""
-    todo = [(value, 0)]
-    while todo:
-        item, depth = todo.pop()
-        if depth > DEEPEST:
-            raise InvalidField("attributes", f"Nested more than {DEEPEST} deep.")
-        if isinstance(item, str):
-            _storable("attributes", item)
-        elif isinstance(item, dict):
-            todo += [(inner, depth + 1) for inner in (*item, *item.values())]
-        elif isinstance(item, list):
-            todo += [(inner, depth + 1) for inner in item]
 
 
 class MessageChange(Body):
@@ -239,7 +215,7 @@ def check_state(value: str) -> str:
 def check_search(value: str) -> str:
     if len(value) > TITLE_MOST:
         raise InvalidField("q", f"At most {TITLE_MOST} characters.")
-    return _storable("q", value)
+    return protocol.check_storable("q", value)
 
 
 def check_source(value: str) -> str:
