@@ -7,7 +7,7 @@ UP ?=
 ROUNDS ?= 200
 SEED ?= 0
 
-.PHONY: help setup run test check figures soak clean
+.PHONY: help setup run test check soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,8 @@ check: .venv/dev.done ## lint, types, import contracts, and the code's figures
 	@$(PY) manage.py makemigrations --check --dry-run
 	@$(PY) -m tests.figures
 
-soak: .venv/dev.done ## crash tests with many rounds (ROUNDS=200 SEED=0)
+soak: .venv/dev.done ## crash tests with many rounds, on SQLite (ROUNDS=200 SEED=0)
+	@[ -z "$(DB)" ] || [ "$(DB)" = sqlite ] || { echo "make soak knows SQLite only so far, not DB=$(DB)"; exit 2; }
 	@echo "soak: $(ROUNDS) rounds of seed $(SEED)"
 	@CRASH_ROUNDS=$(ROUNDS) CRASH_SEED=$(SEED) $(PY) -m pytest tests/crash
 

@@ -133,7 +133,12 @@ def time_zone(value: str) -> str:
         raise _Refused("a name such as UTC or Europe/Berlin") from None
 
 
-model_name = matching(r"(demo|[a-z][a-z0-9-]*:\S{1,180})?", "demo or provider:model, such as openai:gpt-4.1")
+# The prefixes of model names. The catalog that serves them imports the model library, too slow to ask here.
+MODEL_PROVIDERS = ("openai", "openai-responses", "anthropic", "google", "mistral", "groq", "bedrock", "ollama")
+model_name = matching(
+    rf"(demo|({'|'.join(MODEL_PROVIDERS)}):\S{{1,180}})?",
+    f"demo or provider:model, the provider one of {', '.join(MODEL_PROVIDERS)}",
+)
 ONE_MB = 1024 * 1024
 
 # fmt: off
@@ -142,8 +147,8 @@ ROWS: Sequence[Row] = (
         "first of an OpenAI, Anthropic, … key; else a local Ollama; else `demo`"),
     Row("BRANCHLINE_MODELS", "", "Models offered to people, with commas.", words(model_name), "only the default"),
     Row("BRANCHLINE_FALLBACK_MODEL", "", "Asked when a step failed for good on the chosen model.", model_name, "none"),
-    Row("BRANCHLINE_AGENT", "main", "Agent that answers a new conversation.",
-        matching(r"[a-z][a-z0-9-]{0,62}", "lower-case letters, digits and -")),
+    Row("BRANCHLINE_AGENT", "main", "Agent that answers a new conversation; `main` is the only one so far.",
+        one_of("main")),
     Row("BRANCHLINE_SIGNUP", "closed", "Whether strangers may make an account: `closed` or `open`.",
         one_of("closed", "open")),
     Row("PUBLIC_URL", "", "Where people open it: its scheme decides secure cookies and HSTS, its host is allowed.",

@@ -58,6 +58,7 @@ class Session(models.Model):
     model_call_open = models.BooleanField(default=False, help_text="A MODEL_CALL_START without its MODEL_CALL_END.")
     stretch_usage = models.JSONField(default=dict, help_text="Usage since the last AGENT_START.")
     stop = models.CharField(max_length=10, blank=True, help_text="The scope of a stop that its host has not seen yet.")
+    queue_held = models.BooleanField(default=False, help_text="A wide stop: the queue waits for the next message.")
     error = models.JSONField(null=True, blank=True, help_text="code, detail, id, retryable of the last failure.")
 
     # Who works on it. `wake_at` is the doorbell of record, `generation` fences a host that came back late.

@@ -220,6 +220,10 @@ AXES_IPWARE_META_PRECEDENCE_ORDER = ["REMOTE_ADDR"]
 AXES_LOCKOUT_CALLABLE = "chatapp.views.accounts.locked_out"
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
+SIGNUP_LIMIT = 10
+SIGNUP_WINDOW = timedelta(minutes=15)
+# In this process: what is counted here may be forgotten, and nothing pickled is ever read from Valkey.
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache", "OPTIONS": {"MAX_ENTRIES": 10_000}}}
 
 # Browser security.
 SESSION_COOKIE_HTTPONLY = CSRF_COOKIE_HTTPONLY = True

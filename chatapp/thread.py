@@ -9,12 +9,40 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 Flat = dict[str, Any]
 BRIEF_MAX = 80
+
+# What a failure means, by its code.
+FAILURES = {
+    "wrong_key": gettext_lazy("The model's provider refused the key."),
+    "no_key": gettext_lazy("No key is set for the model's provider."),
+    "model_unknown": gettext_lazy("The model is not known."),
+    "quota": gettext_lazy("The account with the model's provider has no credit left. The operator must top it up."),
+    "rate_limited": gettext_lazy("The model's provider takes no more requests right now."),
+    "overloaded": gettext_lazy("The model's provider has trouble at the moment. Try again in a minute."),
+    "timeout": gettext_lazy("The model sent nothing for too long. Try again."),
+    "connection_lost": gettext_lazy(
+        "The model's provider could not be reached, or the connection broke off. Try again; if it stays so, ask the "
+        "operator."
+    ),
+    "garbage": gettext_lazy("The model's answer could not be read. Try again; if it stays so, ask the operator."),
+    "content_filtered": gettext_lazy("The provider's content filter withheld the answer. Ask in other words."),
+    "context_too_long": gettext_lazy(
+        "The conversation is longer than the model can read. Start a new one or pick another model."
+    ),
+    "rejected": gettext_lazy("The model's provider refused the request."),
+    "token_cap": gettext_lazy("A limit on tokens is reached."),
+    "empty_reply": gettext_lazy("The model answered with nothing. Try again."),
+    "internal": gettext_lazy("Something broke on our side. The id finds it in the server's log."),
+}
+# Codes whose detail says more than the line above: which key, which model, why, when.
+TELLING = ("wrong_key", "no_key", "model_unknown", "rate_limited", "rejected", "token_cap")
 
 
 @dataclass
@@ -53,6 +81,8 @@ class ToolCall:
     state: str = "preparing"
     output: str = ""
     truncated: bool = False
+    began: datetime | None = None
+    took: timedelta | None = None
 
 
 @dataclass
@@ -66,13 +96,17 @@ class Note:
 
 @dataclass
 class Failure:
-    """A reply that failed. `last` while nothing came after it, so that trying again makes sense."""
+    """A reply that failed: our line, and what the provider said where that adds something.
+
+    `last` while nothing came after it, so that trying again makes sense.
+    """
 
     template: ClassVar[str] = "chat/parts/failure.html"
     id: str
     error_id: str
     code: str
-    detail: str
+    line: str
+    detail: str = ""
     last: bool = True
 
 
@@ -103,6 +137,7 @@ class Thread:
     items: list[UserMessage | Reply] = field(default_factory=list)
     queued: list[UserMessage] = field(default_factory=list)
     running: bool = False
+    waiting: bool = False
     failed: bool = False
     last_seq: int = 0
 
@@ -142,13 +177,21 @@ def _brief(args: Any) -> str:
 def tool_result(call: ToolCall, event: Flat) -> ToolCall:
     """`call` as TOOL_RESULT_START or TOOL_RESULT_END leaves it."""
     if event["type"] == "TOOL_RESULT_START":
-        call.state = "running"
+        call.state, call.began = "running", moment(event)
     else:
+        ended = moment(event)
+        call.took = ended - call.began if ended and call.began else None
         output = event.get("output")
         call.state = event.get("state") or "success"
         call.output = output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)
         call.truncated = bool(event.get("truncated"))
     return call
+
+
+def moment(event: Flat) -> datetime | None:
+    """When it happened: a row has the time itself, a frame its text."""
+    value = event.get("created_at")
+    return datetime.fromisoformat(value) if isinstance(value, str) else value
 
 
 def stopped_note(event: Flat) -> Note:
@@ -168,10 +211,23 @@ def limit_note(event: Flat) -> Note:
     )
 
 
+def custom_note(event: Flat) -> Note | None:
+    """Names that say nothing to a person have none."""
+    if event.get("name") == "cut_off":
+        return Note(event["id"], _("The answer hit the model's length limit."))
+    return None
+
+
+def waits(event: Flat) -> bool:
+    """The turn has no free slot yet."""
+    return event["type"] == "CUSTOM" and event.get("name") == "queued"
+
+
 def failure(event: Flat) -> Failure:
-    return Failure(
-        event["id"], event.get("error_id") or event["id"], event.get("code") or "", event.get("detail") or ""
-    )
+    code, detail = event.get("code") or "", event.get("detail") or ""
+    line = str(FAILURES[code]) if code in FAILURES else detail or _("The reason is not known.")
+    more = detail if code in TELLING else ""
+    return Failure(event["id"], event.get("error_id") or event["id"], code, line, more)
 
 
 class _Fold:
@@ -207,7 +263,7 @@ class _Fold:
             self.thread.items.append(message)
 
     def _on_agent_start(self, event: Flat) -> None:
-        self.thread.running, self.thread.failed = True, False
+        self.thread.running, self.thread.waiting, self.thread.failed = True, False, False
         for reply in self.replies.values():
             for part in reply.parts:
                 if isinstance(part, Failure):
@@ -215,7 +271,7 @@ class _Fold:
         self._reply(event)
 
     def _on_agent_end(self, event: Flat) -> None:
-        self.thread.running = False
+        self.thread.running = self.thread.waiting = False
         self._reply(event).drop_unfinished()
         self.thread.failed = event.get("reason") == "FAILED"
         if event.get("reason") == "INTERRUPTED":
@@ -247,7 +303,12 @@ class _Fold:
         self.calls[event["tool_call_id"]] = call = tool_call(event)
         self._reply(event).put(call)
 
-    _on_tool_call_end = _on_tool_call_start
+    def _on_tool_call_end(self, event: Flat) -> None:
+        if event.get("state") == "discarded":
+            self.calls.pop(event["tool_call_id"], None)
+            self._reply(event).drop(event["tool_call_id"])
+        else:
+            self._on_tool_call_start(event)
 
     def _on_tool_result_start(self, event: Flat) -> None:
         call = self.calls.get(event["tool_call_id"])
@@ -264,6 +325,12 @@ class _Fold:
 
     def _on_exceed_max_iters(self, event: Flat) -> None:
         self._reply(event).put(limit_note(event))
+
+    def _on_custom(self, event: Flat) -> None:
+        if waits(event):
+            self.thread.waiting = True
+        elif note := custom_note(event):
+            self._reply(event).put(note)
 
     def _on_run_failed(self, event: Flat) -> None:
         self.thread.failed = True

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis.asyncio as valkey
 from redis.asyncio.retry import Retry
-from redis.backoff import ExponentialBackoff
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 logger = logging.getLogger(__name__)
@@ -20,6 +20,7 @@ AWAY = (RedisError, OSError)
 WAKE = "wake"
 STREAM_LENGTH = 2000
 STREAM_SECONDS = 600
+LISTEN_SECONDS = 15.0
 
 # One delta: append to its block's text and to the stream. ARGV: generation, session, block id, meta, byte offset,
 # text, entry, whole (1 rewrites the block). Frames of an older generation and repeats (a retry of a call whose answer
@@ -94,11 +95,13 @@ class Bus:
             url, max_connections=8, timeout=None, socket_timeout=5, retry=retry, health_check_interval=30
         )
         self.client = valkey.Redis(connection_pool=self.pool)
-        self._listener = valkey.Redis.from_url(url, socket_timeout=None, health_check_interval=0)
+        # No retry of the client's own: after each reconnect we must look, since doorbells were lost meanwhile.
+        over_tcp = {} if url.startswith("unix:") else {"socket_keepalive": True}
+        self._listener = valkey.Redis.from_url(url, socket_timeout=None, retry=Retry(NoBackoff(), 0), **over_tcp)
         self.on_wake = on_wake
         self.doorbells = doorbells
-        self.on_reconnect: Callable[[], None] = lambda: None
         self._pubsub: Any = None
+        self._silent = 0
         self._bells: dict[str, set[asyncio.Event]] = {}
         self._subscribed: dict[str, asyncio.Future[None]] = {}
         self._delta = self.client.register_script(DELTA)
@@ -122,15 +125,26 @@ class Bus:
                     self._pubsub = pubsub
                     await pubsub.subscribe(WAKE, *self._bells)
                     self.ring_all()
-                    self.on_reconnect()
                     wait = 0.05
-                    async for message in pubsub.listen():
-                        self._hear(message)
+                    while True:
+                        await self._hear_next(pubsub)
             except AWAY as error:
                 logger.warning("Valkey is away, trying again: %s", error)
-            self._pubsub = None
+            self._pubsub, self._silent = None, 0
             await asyncio.sleep(wait)
             wait = min(wait * 2, 1.0)
+
+    async def _hear_next(self, pubsub: Any) -> None:
+        """One message. After a silence a ping: a connection that is half dead fails at the second one."""
+        message = await pubsub.get_message(timeout=LISTEN_SECONDS)
+        if message is not None:
+            self._silent = 0
+            self._hear(message)
+            return
+        self._silent += 1
+        if self._silent > 1:
+            raise ConnectionError("no answer to a ping")
+        await pubsub.ping()
 
     def _hear(self, message: dict[str, Any]) -> None:
         channel = message["channel"].decode()
@@ -156,8 +170,7 @@ class Bus:
         channel, event = bell(conversation_id), asyncio.Event()
         watchers = self._bells.setdefault(channel, set())
         watchers.add(event)
-        if len(watchers) == 1:
-            await self._subscribe(channel)
+        await self._subscribe(channel, first=len(watchers) == 1)
         try:
             yield event
         finally:
@@ -166,12 +179,18 @@ class Bus:
                 del self._bells[channel]
                 await self._unsubscribe(channel)
 
-    async def _subscribe(self, channel: str) -> None:
+    async def _subscribe(self, channel: str, *, first: bool) -> None:
+        """The first watcher subscribes; those who come meanwhile wait for the same answer."""
         if self._pubsub is None:
             return
-        done = self._subscribed.setdefault(channel, asyncio.get_running_loop().create_future())
+        if first:
+            self._subscribed[channel] = asyncio.get_running_loop().create_future()
+        done = self._subscribed.get(channel)
+        if done is None:
+            return
         try:
-            await self._pubsub.subscribe(channel)
+            if first:
+                await self._pubsub.subscribe(channel)
             async with asyncio.timeout(2):
                 await asyncio.shield(done)
         except (*AWAY, TimeoutError):

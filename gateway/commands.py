@@ -10,7 +10,7 @@ from django.db import InterfaceError, OperationalError
 
 from chatapp.models import Session
 from chatapp.runtime.errors import NotFound, Unavailable
-from chatapp.store import db, posts
+from chatapp.store import conversations, db, posts
 from chatapp.store.posts import Draft, Posted, Stopped
 from gateway.protocol import (
     ClientFrame,
@@ -61,11 +61,16 @@ async def retry(user_id: int, conversation_id: str) -> Posted:
 
 @_reports_outage
 async def stop(user_id: int, conversation_id: str, scope: str, session_id: str = "") -> Stopped:
-    """Scope `reply`; with one agent the wider scopes reach the same. A session must be of this conversation."""
+    """Stop a reply; after the wider scopes the queue waits too. A session must be of this conversation."""
     target = session_id or conversation_id
     if target != conversation_id and not await db.run(_is_below, target, conversation_id):
         raise NotFound("No such session.")
-    return await gateway().ledger.write(posts.stop, user_id, target)
+    return await gateway().ledger.write(posts.stop, user_id, target, scope)
+
+
+@_reports_outage
+async def delete_conversation(user_id: int, conversation_id: str) -> None:
+    await gateway().ledger.write(conversations.delete_conversation, user_id, conversation_id)
 
 
 def _is_below(session_id: str, conversation_id: str) -> bool:

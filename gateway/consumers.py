@@ -17,15 +17,16 @@ from django.conf import settings
 from django.http.request import validate_host
 
 from chatapp.accounts import authenticate_token
-from chatapp.models import Session
+from chatapp.models import ApiToken, Session
 from chatapp.runtime.errors import BranchlineError, InvalidField
+from chatapp.runtime.ids import new_id
 from chatapp.store import db
 from gateway import commands, protocol
 from gateway.ending import end
 from gateway.feed import Follower, Frame
 from gateway.render import PageRenderer
-from gateway.sockets import NOT_FOUND, NOT_LOGGED_IN, Credentials, Socket
-from gateway.wiring import gateway
+from gateway.sockets import COME_BACK, NOT_FOUND, NOT_LOGGED_IN, Credentials, Socket
+from gateway.wiring import DATABASE_AWAY, gateway
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +136,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         headers = dict(self.scope["headers"])
         bearer = _bearer(headers)
         token = await db.run(authenticate_token, bearer) if bearer else None
-        if (bearer and token is None) or (not bearer and not origin_is_ours(self.scope)):
+        if (bearer and not may_read(token)) or not origin_is_ours(self.scope, required=not bearer):
             await self.close()
             return
         user = token.user if token else await get_user(self.scope)
@@ -167,13 +168,15 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         try:
             async for batch in follower.frames():
                 for data in await face.wire(batch):
-                    await self.send(text_data=data.decode())
+                    # Counted first: a quick client's `seen` may come while we send.
                     self.window.sent(len(data))
+                    await self.send(text_data=data.decode())
                     if self.window.full and not await self._caught_breath():
                         await self.close(code=TOO_SLOW)
                         return
-        except asyncio.CancelledError:
-            raise
+        except DATABASE_AWAY as error:
+            logger.warning("viewer of %s is told to come back, the database is away: %s", self.conversation_id, error)
+            await self.close(code=COME_BACK)
         except Exception:
             logger.exception("socket of conversation %s broke", self.conversation_id)
             await self.close(code=1011)
@@ -201,6 +204,12 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         except BranchlineError as problem:
             await self._refuse(raw, problem)
             return
+        except Exception:
+            # The socket's door for what comes up: an answer in any case, and the socket stays.
+            broken = BranchlineError(f"Something here broke, error id {new_id()[:12]}.", code="internal")
+            logger.exception("a frame of conversation %s broke: %s", self.conversation_id, broken.detail)
+            await self._refuse(raw, broken)
+            return
         self.bad = 0
         await self._send_small(protocol.ack(frame.ref, **made))
 
@@ -213,8 +222,8 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
     async def _send_small(self, frame: Frame) -> None:
         # In ASCII: a client's `ref` comes back whatever characters it holds.
         text = json.dumps(frame)
-        await self.send(text_data=text)
         self.window.sent(len(text))
+        await self.send(text_data=text)
 
     async def disconnect(self, code: int) -> None:
         if self.socket is not None:
@@ -239,11 +248,17 @@ def _owns(user_id: int, conversation_id: str) -> bool:
     return Session.objects.filter(pk=conversation_id, owner_id=user_id, parent=None, deleted_at=None).exists()
 
 
-def origin_is_ours(scope: dict[str, Any]) -> bool:
-    """With the cookie an Origin is required: this very host, or one that the settings trust."""
+def may_read(token: ApiToken | None) -> bool:
+    return token is not None and "read" in token.scopes
+
+
+def origin_is_ours(scope: dict[str, Any], *, required: bool) -> bool:
+    """This very host, or one that the settings trust. With the cookie it is required; a program may leave it out."""
     headers = dict(scope["headers"])
     origin = headers.get(b"origin", b"").decode("latin-1")
     host = headers.get(b"host", b"").decode("latin-1")
+    if not origin and not required:
+        return True
     parts = urlsplit(origin)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         return False

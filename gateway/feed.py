@@ -36,6 +36,7 @@ class Follower:
         self._cursor = "0-0"
         self._offsets: dict[str, int] = {}
         self._ended: set[str] = set()
+        self._hushed: set[str] = set()
 
     async def frames(self) -> AsyncIterator[list[Frame]]:
         """Batches of frames for ever; the reader pulls, so it is never ahead of its client by more than a batch."""
@@ -102,6 +103,8 @@ class Follower:
                 if delta["start_seq"] > self.seq:
                     frames += await self._from_rows(delta["start_seq"])
                 frames += await self._live_delta(delta)
+            elif b"h" in fields:
+                self._hushed.add(fields[b"h"].decode())
             else:
                 frames += await self._from_rows(None)
         return frames
@@ -132,7 +135,8 @@ class Follower:
     async def _live_delta(self, delta: Frame) -> list[Frame]:
         """A delta that starts where the last one ended, or the block's text from there when some were missed."""
         block_id = delta.get("block_id") or delta["tool_call_id"]
-        if block_id in self._ended or delta["start_seq"] > self.seq:
+        hushed = delta["reply_id"] in self._hushed
+        if hushed or block_id in self._ended or delta["start_seq"] > self.seq:
             return []
         if delta["offset"] > self._offsets.get(block_id, 0):
             text = ""

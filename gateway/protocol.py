@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import orjson
 
-from chatapp.runtime.errors import BranchlineError, InvalidField, TooLong
+from chatapp.runtime.errors import BranchlineError, InvalidField, NotFound, TooLong
 
 Mode = Literal["queue", "steer", "decline"]
 MODES = ("queue", "steer", "decline")
 DEEPEST = 32
+ID = re.compile(r"[a-z0-9_-]{1,64}")
 OVERRIDES = ("expose_to_user", "force_sync", "force_sync_timeout_seconds", "attributes")
 
 
@@ -109,6 +111,9 @@ def parse(raw: str | bytes, limit: int) -> ClientFrame:
 
 
 def _send(data: dict[str, Any], limit: int) -> SendMessage:
+    if data.get("subagent_id"):
+        # Nobody is exposed yet; the text must not reach somebody else.
+        raise NotFound("No such subagent.")
     return SendMessage(
         check_text(data.get("text"), limit),
         check_client_id(data.get("client_id")),
@@ -119,11 +124,12 @@ def _send(data: dict[str, Any], limit: int) -> SendMessage:
 
 
 def _edit(data: dict[str, Any], limit: int) -> EditMessage:
-    return EditMessage(_string(data, "message_id"), check_text(data.get("text"), limit), data.get("ref"))
+    return EditMessage(_id(data, "message_id"), check_text(data.get("text"), limit), data.get("ref"))
 
 
 def _stop(data: dict[str, Any], limit: int) -> StopRun:
-    return StopRun(check_scope(data.get("scope", "reply")), str(data.get("session_id") or ""), data.get("ref"))
+    session_id = _id(data, "session_id") if data.get("session_id") else ""
+    return StopRun(check_scope(data.get("scope", "reply")), session_id, data.get("ref"))
 
 
 def _seen(data: dict[str, Any], limit: int) -> Seen:
@@ -136,7 +142,7 @@ def _seen(data: dict[str, Any], limit: int) -> Seen:
 BUILDERS: dict[str, Any] = {
     "message.send": _send,
     "message.edit": _edit,
-    "message.delete": lambda data, limit: DeleteMessage(_string(data, "message_id"), data.get("ref")),
+    "message.delete": lambda data, limit: DeleteMessage(_id(data, "message_id"), data.get("ref")),
     "message.retry": lambda data, limit: Retry(data.get("ref")),
     "run.stop": _stop,
     "ping": lambda data, limit: Ping(data.get("ref")),
@@ -144,10 +150,10 @@ BUILDERS: dict[str, Any] = {
 }
 
 
-def _string(data: dict[str, Any], name: str) -> str:
+def _id(data: dict[str, Any], name: str) -> str:
     value = data.get(name)
-    if not isinstance(value, str) or not value:
-        raise InvalidField(name, "A string is needed here.")
+    if not isinstance(value, str) or not ID.fullmatch(value):
+        raise InvalidField(name, "An id: lower-case letters, digits, - and _.")
     return value
 
 

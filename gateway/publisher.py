@@ -95,13 +95,18 @@ class Publisher:
             self._at(gathered.due)
         gathered.pieces.append(text)
 
-    def close(self, block_ids: Iterable[str]) -> None:
+    def close(self, conversation_id: str, block_ids: Iterable[str]) -> None:
         for block_id in block_ids:
-            gathered = self._blocks.pop(block_id, None)
-            if gathered is not None:
-                conversation = gathered.ref.conversation_id
-                self._queue.append(("HDEL", open_key(conversation), block_id))
-                self._queue.append(("DEL", block_key(conversation, block_id)))
+            self._blocks.pop(block_id, None)
+            self._queue.append(("HDEL", open_key(conversation_id), block_id))
+            self._queue.append(("DEL", block_key(conversation_id, block_id)))
+        self._ready.set()
+
+    def hush(self, conversation_id: str, reply_id: str) -> None:
+        stream = stream_key(conversation_id)
+        self._queue.append(("XADD", stream, "MAXLEN", "~", STREAM_LENGTH, "*", "h", reply_id))
+        self._rung[conversation_id] = None
+        self._ready.set()
 
     def wake(self, session_id: str) -> None:
         self._queue.append(("PUBLISH", WAKE, session_id))
@@ -131,9 +136,10 @@ class Publisher:
         """Events first, then the deltas that are due, then one doorbell for each conversation."""
         commands = list(self._queue)
         conversations = dict(self._rung)
+        lost, self._lost = self._lost, set()
         self._queue.clear()
         self._rung.clear()
-        for conversation in self._lost:
+        for conversation in lost:
             stream = stream_key(conversation)
             commands.append(("XADD", stream, "MAXLEN", "~", STREAM_LENGTH, "*", "r", "1"))
             conversations[conversation] = None
@@ -152,7 +158,6 @@ class Publisher:
         except AWAY as error:
             await self._away(error, commands, conversations, sending)
             return
-        self._lost.clear()
         for (gathered, _), answer in zip(sending, answers[first_delta:], strict=False):
             if answer == -1:
                 self._again(gathered)
@@ -209,8 +214,8 @@ class Publisher:
         ends of blocks are kept and sent again."""
         logger.warning("Valkey is away; the feed goes on from the rows: %s", error)
         self._lost.update(conversations)
-        for command in reversed([c for c in commands if c[0] in ("HDEL", "DEL") or c[:2] == ("PUBLISH", WAKE)]):
-            self._queue.appendleft(command)
+        kept = dict.fromkeys(c for c in commands if c[0] in ("HDEL", "DEL") or c[:2] == ("PUBLISH", WAKE))
+        self._queue.extendleft(reversed(list(kept)[-BACKLOG:]))
         for gathered, _ in sending:
             if gathered.ref.block_id in self._blocks:
                 self._again(gathered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from html import escape
 from typing import Any
 
@@ -28,6 +29,10 @@ def _say(text: str) -> str:
     return partial("innerHTML", "#say", escape(text))
 
 
+def _status(**state: bool) -> str:
+    return partial("put", "#status", draw("chat/parts/run.html", **state))
+
+
 class PageRenderer:
     """Renders one connection's frames. It knows only what it has sent: any block may have begun before it."""
 
@@ -35,6 +40,8 @@ class PageRenderer:
         self.conversation_id = conversation_id
         self._replies: set[str] = set()
         self._growing: dict[str, markdown.GrowingText] = {}
+        # When the calls began that run now. A connection that came later shows their duration at the next reload.
+        self._began: dict[str, datetime | None] = {}
         self._on: dict[str, Callable[[Flat], str]] = {
             "USER_MESSAGE": self._user_message,
             "AGENT_START": self._agent_start,
@@ -50,6 +57,7 @@ class PageRenderer:
             "MODEL_RETRY": self._model_retry,
             "EXCEED_MAX_ITERS": lambda event: self._put(event, thread.limit_note(event)),
             "RUN_FAILED": self._run_failed,
+            "CUSTOM": self._custom,
         }
 
     def event(self, event: Flat) -> str:
@@ -94,8 +102,8 @@ class PageRenderer:
         return gone + partial("put", "#log", draw(message.template, part=message))
 
     def _agent_start(self, event: Flat) -> str:
-        state = partial("put", "#status", draw("chat/parts/run.html", running=True))
-        return self._reply(event) + partial("drop", "#log .retry") + state + _say(_("Replying"))
+        self._began.clear()
+        return self._reply(event) + partial("drop", "#log .retry") + _status(running=True) + _say(_("Replying"))
 
     def _agent_end(self, event: Flat) -> str:
         reason = event.get("reason")
@@ -104,7 +112,7 @@ class PageRenderer:
             html += self._put(event, thread.stopped_note(event)) + _say(_("Stopped"))
         elif reason != "FAILED":
             html += _say(_("Reply ready"))
-        return html + partial("put", "#status", draw("chat/parts/run.html", failed=reason == "FAILED"))
+        return html + _status(failed=reason == "FAILED")
 
     def _drop_unfinished(self, event: Flat) -> str:
         return partial("drop", f"{self._reply_place(event)} .tool:has([data-state=preparing])")
@@ -131,10 +139,15 @@ class PageRenderer:
         return self._put(event, thread.thinking_block(event))
 
     def _tool_call(self, event: Flat) -> str:
+        if event.get("state") == "discarded":
+            return partial("drop", f"#t-{event['tool_call_id']}")
         return self._tool_card(event, thread.tool_call(event), "state", "brief", "args")
 
     def _tool_result(self, event: Flat) -> str:
-        call = thread.tool_result(thread.ToolCall(event["tool_call_id"], event.get("tool_name") or ""), event)
+        call = thread.ToolCall(event["tool_call_id"], event.get("tool_name") or "")
+        call.began = self._began.get(call.id)
+        call = thread.tool_result(call, event)
+        self._began[call.id] = call.began
         return self._tool_card(event, call, "state", *(["output"] if event["type"] == "TOOL_RESULT_END" else []))
 
     def _tool_card(self, event: Flat, call: thread.ToolCall, *changed: str) -> str:
@@ -148,7 +161,13 @@ class PageRenderer:
 
     def _run_failed(self, event: Flat) -> str:
         failure = thread.failure(event)
-        return self._put(event, failure) + _say(_("The reply failed: %s") % failure.detail)
+        return self._put(event, failure) + _say(_("The reply failed: %s") % failure.line)
+
+    def _custom(self, event: Flat) -> str:
+        if thread.waits(event):
+            return _status(waiting=True) + _say(_("Waiting for a free slot"))
+        note = thread.custom_note(event)
+        return self._put(event, note) if note else ""
 
 
 def _open_block(block_id: str) -> str:

@@ -14,9 +14,11 @@ from typing import Any, Protocol
 # First of all: it installs the asyncio reactor, which nothing may have replaced before.
 from daphne.server import Server as DaphneServer  # isort: skip
 from daphne.endpoints import build_endpoint_description_strings
+from daphne.ws_protocol import WebSocketProtocol
 from twisted.internet import reactor
 
-STOP_SECONDS = 10.0
+# More than the engine gives running turns to reach a checkpoint: the viewers are called back after that.
+STOP_SECONDS = 11.0
 # Applications that do not end when cancelled are left behind after this.
 LAST_SECONDS = 3.0
 # 200,000 characters, each escaped in JSON as a surrogate pair, and the rest of the frame.
@@ -38,6 +40,13 @@ def _log_request(protocol: str, action: str, details: dict[str, Any]) -> None:
         access.info("%s %s %s %.0f ms", details["method"], path, details["status"], details["time_taken"] * 1000)
     elif protocol == "websocket" and action in {"connected", "disconnected", "rejected"}:
         access.info("websocket %s %s", action, path)
+
+
+class _Socket(WebSocketProtocol):  # type: ignore[misc]
+    """Says 1012 when asked to; the base class refuses each code but 1000 and those of applications."""
+
+    def serverClose(self, code: int | None = None) -> None:
+        self.sendCloseFrame(code=code or 1000)
 
 
 class Server(DaphneServer):  # type: ignore[misc]
@@ -75,6 +84,7 @@ class Server(DaphneServer):  # type: ignore[misc]
         return self.exit_code
 
     def _running(self) -> None:
+        self.ws_factory.protocol = _Socket
         loop = asyncio.get_event_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop)
@@ -114,7 +124,7 @@ class Server(DaphneServer):  # type: ignore[misc]
             try:
                 await asyncio.wait_for(self.host.stop(), STOP_SECONDS)
             except TimeoutError:
-                logger.warning("turns did not reach a checkpoint in time; another server recovers them")
+                logger.warning("the host did not stop in time; recovery takes what it left")
         asyncio.get_event_loop().call_later(LAST_SECONDS, os._exit, self.exit_code)
         self.stop()
 

@@ -62,12 +62,20 @@ class Sockets:
         codes = await db.run(_codes, [socket.credentials for socket in sockets])
         for socket, code in zip(sockets, codes, strict=True):
             if code:
-                await socket.close(code)
+                await _close(socket, code)
 
     async def close_all(self) -> None:
         """This server goes; another one, or its successor, takes the viewers."""
         for socket in list(self.open):
-            await socket.close(COME_BACK)
+            await _close(socket, COME_BACK)
+
+
+async def _close(socket: Socket, code: int) -> None:
+    try:
+        await socket.close(code)
+    except Exception:
+        # Servers raise what they like at a connection that is gone; the other sockets must not pay for it.
+        logger.exception("a socket could not be closed")
 
 
 def _codes(all_credentials: list[Credentials]) -> list[int]:

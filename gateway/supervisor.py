@@ -26,8 +26,8 @@ STEADY_SECONDS = 30.0
 START_SECONDS = 60.0
 # A worker's job gets this long before the second signal breaks it off; recovery takes what is left.
 JOB_GRACE = 3.0
-# The server gives running turns 10 s to reach a checkpoint.
-STOP_GRACE = 13.0
+# The server's own 11 s for its host and 3 s for what is left of its connections.
+STOP_GRACE = 15.0
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,10 @@ class Supervisor:
         await self._until(self._answers, "the server", server, "the lines above say")
         if self.stopping.is_set():
             return
+        # The address first: starting workers take the processor that the first page needs.
+        await asyncio.to_thread(self.plan.greet)
         for number in range(1, self.plan.workers + 1):
             self._keep(Child(f"worker {number}", [*self.plan.manage, *WORKER]))
-        await asyncio.to_thread(self.plan.greet)
 
     # Valkey
 

@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import logging
 import os
+import shutil
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +23,7 @@ from chatapp.runtime.ports import ModelSource
 from chatapp.runtime.providers import Models, ProviderSettings, default_model
 from chatapp.runtime.toolsets.todo import todo_tools
 from chatapp.runtime.toolsets.workspace import workspace_tools
+from chatapp.store import conversations, db
 from chatapp.store.ledger import DatabaseLedger
 from gateway.bus import Bus
 from gateway.ending import end
@@ -30,6 +32,7 @@ from gateway.sockets import Sockets
 
 logger = logging.getLogger(__name__)
 
+CLEAN_UP_SECONDS = 20.0
 DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
@@ -73,6 +76,7 @@ class Gateway:
     def start_sweeping(self) -> None:
         assert self.engine is not None
         self._own(self.engine.run())
+        self._own(clean_up())
 
     async def stop(self) -> None:
         """Drain the host, tell the viewers to come back, then end our tasks and connections."""
@@ -106,6 +110,18 @@ def gateway() -> Gateway:
     if found is None:
         found = _gateways[loop] = Gateway()
     return found
+
+
+async def clean_up() -> None:
+    """Files, then rows, of deleted conversations: well within a minute, and again where it was broken off."""
+    while True:
+        try:
+            for conversation_id in await db.run(conversations.deleted_conversations):
+                await asyncio.to_thread(shutil.rmtree, settings.WORKSPACES_DIR / conversation_id, ignore_errors=True)
+                await db.run(conversations.purge, conversation_id)
+        except DATABASE_AWAY as error:
+            logger.warning("deleted conversations stay for now: %s", error)
+        await asyncio.sleep(CLEAN_UP_SECONDS)
 
 
 def build_kit(ledger: DatabaseLedger, publisher: Publisher) -> Kit:

@@ -1,4 +1,4 @@
-"""A scripted model and a feed that only records, for tests of turns that touch no network."""
+"""A scripted model with gates that tests open, for turns that touch no network."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
@@ -104,24 +103,3 @@ class ScriptedStream:
             parts=[*self.parts], usage=RequestUsage(input_tokens=10, output_tokens=5), model_name="scripted"
         )
         return completion(response, range(len(self.parts)), partial=partial)
-
-
-class RecordingFeed:
-    """The Feed port; keeps what it was given."""
-
-    def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.deltas: list[tuple[str, str]] = []
-        self.wakes: list[str] = []
-
-    def publish(self, events: Sequence[Any]) -> None:
-        self.events += events
-
-    def delta(self, block: Any, text: str) -> None:
-        self.deltas.append((block.block_id, text))
-
-    def close(self, block_ids: Any) -> None:
-        pass
-
-    def wake(self, session_id: str) -> None:
-        self.wakes.append(session_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 MAIN_PROMPT = """\
@@ -34,8 +34,11 @@ class SubagentDeclaration:
 
     @classmethod
     def from_snapshot(cls, data: dict[str, Any]) -> SubagentDeclaration:
+        """What an earlier version stored reads as well: unknown fields are left out, missing ones have defaults."""
+        known = {field.name for field in fields(cls)}
         tools = data.get("tools")
-        return cls(**{**data, "tools": None if tools is None else tuple(tools)})
+        kept = {name: value for name, value in data.items() if name in known}
+        return cls(**{**kept, "tools": None if tools is None else tuple(tools)})
 
 
 def main_agent(max_steps: int) -> SubagentDeclaration:

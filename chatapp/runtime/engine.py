@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from chatapp.runtime.errors import BranchlineError, LeaseLost
 from chatapp.runtime.ids import new_id
 from chatapp.runtime.loop import Kit, Signals, advance
-from chatapp.runtime.ports import Work
+from chatapp.runtime.ports import Failure, Rested, Work
 
 logger = logging.getLogger(__name__)
 
@@ -21,16 +22,16 @@ class Pace:
 
     lease: float = 20.0
     sweep: float = 1.0
-    drain: float = 10.0
+    drain: float = 8.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Hosted:
-    """A turn this process is working on."""
+    """A turn this process is working on. `look` is its doorbell."""
 
-    task: asyncio.Task[None]
     signals: Signals
     look: asyncio.Event
+    task: asyncio.Task[None] | None = None
 
 
 class Engine:
@@ -50,7 +51,7 @@ class Engine:
         self._setbacks: tuple[type[Exception], ...] = (BranchlineError, *outages)
         self.dead_owners = dead_owners
         self.hosted: dict[str, Hosted] = {}
-        self._claiming: set[asyncio.Task[None]] = set()
+        self._claiming: dict[str, asyncio.Task[None]] = {}
         self._sweep_now = asyncio.Event()
         self._draining = False
 
@@ -64,77 +65,87 @@ class Engine:
             self._try(session_id)
 
     def _try(self, session_id: str) -> None:
-        if self._draining or session_id in self.hosted:
+        if self._draining or session_id in self.hosted or session_id in self._claiming:
             return
         if len(self.hosted) + len(self._claiming) >= self.turns:
             return
-        task = asyncio.create_task(self._claim(session_id))
-        self._claiming.add(task)
-        task.add_done_callback(self._claiming.discard)
+        self._claiming[session_id] = asyncio.create_task(self._claim(session_id))
 
     async def _claim(self, session_id: str) -> None:
+        """A claim that breaks must not end the sweep; the next one tries again."""
         try:
-            work = await self.kit.ledger.claim(session_id, self.owner)
+            work = await self.kit.ledger.claim(session_id, self.owner, self.lane)
+            if work is not None:
+                self._host(work)
         except self._setbacks as error:
             logger.warning("claim of %s did not work: %s", session_id, error)
-            return
-        if work is not None:
-            self._host(work)
+        except Exception:
+            logger.exception("claim of %s broke", session_id)
+        finally:
+            del self._claiming[session_id]
 
     # Hosting
 
     def _host(self, work: Work) -> None:
-        signals, look = Signals(draining=self._draining), asyncio.Event()
-        task = asyncio.create_task(self._turn(work, signals, look))
-        self.hosted[work.hold.session_id] = Hosted(task, signals, look)
+        hosted = Hosted(Signals(draining=self._draining), asyncio.Event())
+        self.hosted[work.hold.session_id] = hosted
+        hosted.task = asyncio.create_task(self._turn(work, hosted))
 
-    async def _turn(self, work: Work, signals: Signals, look: asyncio.Event) -> None:
+    async def _turn(self, work: Work, hosted: Hosted) -> None:
         """The turn's door: whatever goes wrong is logged, and the rows decide who goes on."""
         session_id = work.hold.session_id
-        turn = asyncio.create_task(advance(work, self.kit, signals))
-        keeper = asyncio.create_task(self._keep(work, signals, look, turn))
+        turn = asyncio.create_task(advance(work, self.kit, hosted.signals))
+        keeper = asyncio.create_task(self._keep(work, hosted, turn))
         try:
             await turn
         except asyncio.CancelledError:
             turn.cancel()
             await asyncio.wait({turn})
-            if asyncio.current_task() is not None and not self._draining:
-                logger.warning("turn of %s was given up: its lease could not be kept", session_id)
+            logger.warning("turn of %s was broken off; recovery goes on with it", session_id)
         except LeaseLost as lost:
             logger.warning("turn of %s goes on elsewhere: %s", session_id, lost)
         except self.outages as error:
             logger.warning("turn of %s lost its database, recovery goes on with it: %s", session_id, error)
         except Exception:
-            logger.exception("turn of %s broke; recovery goes on with it", session_id)
+            logger.exception("turn of %s broke", session_id)
+            await self._fail(work)
         finally:
             keeper.cancel()
-            self.hosted.pop(session_id, None)
+            if self.hosted.get(session_id) is hosted:
+                del self.hosted[session_id]
             self._sweep_now.set()
 
-    async def _keep(self, work: Work, signals: Signals, look: asyncio.Event, turn: asyncio.Task[None]) -> None:
+    async def _fail(self, work: Work) -> None:
+        """A bug would only hit again: the reply fails visibly, with an id that stands in the log."""
+        failure = Failure(new_id()[:12], "internal", "Something here broke. Whoever runs this server can look.", True)
+        logger.error("reply failed id=%s session=%s: the traceback is above", failure.id, work.hold.session_id)
+        try:
+            following = await self.kit.ledger.fail(work.hold, failure, [], None)
+            if not isinstance(following, Rested):
+                await self.kit.ledger.hand_over(work.hold)
+        except self._setbacks as error:
+            logger.warning("turn of %s is left to recovery: %s", work.hold.session_id, error)
+
+    async def _keep(self, work: Work, hosted: Hosted, turn: asyncio.Task[None]) -> None:
         """Renew the lease; see a stop. A host that could not renew for three quarters of its lease gives up."""
         clock = asyncio.get_running_loop().time
         renewed = clock()
+        missed: tuple[type[Exception], ...] = (asyncio.InvalidStateError, *self._setbacks)
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(self.pace.lease / 4):
-                    await look.wait()
-            except TimeoutError:
-                pass
-            look.clear()
+                    await hosted.look.wait()
+            hosted.look.clear()
+            patience = renewed + self.pace.lease * 3 / 4 - clock()
+            renewal = asyncio.create_task(self.kit.ledger.renew(work.hold))
+            await asyncio.wait({renewal}, timeout=max(patience, 0.1))
             try:
-                stop = await self.kit.ledger.renew(work.hold)
+                hosted.signals.stop(renewal.result())
                 renewed = clock()
-            except LeaseLost:
-                turn.cancel()
-                return
-            except self.outages:
-                if clock() - renewed > self.pace.lease * 3 / 4:
+            except missed as error:
+                if isinstance(error, LeaseLost) or clock() >= renewed + self.pace.lease * 3 / 4:
                     turn.cancel()
                     return
-                continue
-            if stop and not signals.stopped:
-                signals.stop()
 
     # Sweeping: what a lost doorbell would have told, at most a second later
 
@@ -152,11 +163,9 @@ class Engine:
         while True:
             self._sweep_now.clear()
             await self._guarded(self.sweep)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(self.pace.sweep):
                     await self._sweep_now.wait()
-            except TimeoutError:
-                pass
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -166,15 +175,18 @@ class Engine:
 
     async def settled(self) -> None:
         """Until nothing is claimed or hosted any more."""
-        while self._claiming or self.hosted:
-            await asyncio.wait([*self._claiming, *(hosted.task for hosted in self.hosted.values())])
+        while running := [*self._claiming.values(), *self._hosting()]:
+            await asyncio.wait(running)
+
+    def _hosting(self) -> list[asyncio.Task[None]]:
+        return [hosted.task for hosted in self.hosted.values() if hosted.task is not None]
 
     async def drain(self) -> None:
         """Claim nothing more; running turns reach their next checkpoint, the rest is left to recovery."""
         self._draining = True
         if self._claiming:
-            await asyncio.wait(self._claiming)
-        tasks = [hosted.task for hosted in self.hosted.values()]
+            await asyncio.wait(self._claiming.values())
+        tasks = self._hosting()
         for hosted in self.hosted.values():
             hosted.signals.draining = True
         if tasks:

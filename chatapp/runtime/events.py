@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -29,23 +29,12 @@ class EventType(StrEnum):
 
 
 class EndReason(StrEnum):
-    """Why a stretch ended; any but the two waits ends the reply too."""
+    """Why a stretch ended."""
 
     MODEL_STOP = "MODEL_STOP"
     MAX_ITERATIONS = "MAX_ITERATIONS"
     INTERRUPTED = "INTERRUPTED"
-    PERMISSION_ASKING = "PERMISSION_ASKING"
-    WAITING = "WAITING"
     FAILED = "FAILED"
-
-
-@dataclass(frozen=True)
-class NewEvent:
-    """An event before it has a number. `data` holds its own fields as the contract names them."""
-
-    type: EventType
-    data: dict[str, Any] = field(default_factory=dict)
-    metadata: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ from chatapp.runtime.ports import (
     Work,
 )
 from chatapp.runtime.tools import Answered, Tool, ToolContext
+from chatapp.runtime.toolsets.files import Workspace
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -67,20 +68,27 @@ class Kit:
 
 @dataclass
 class Signals:
-    """How the engine reaches a turn: `stop` breaks off what it waits for, `draining` ends it at a checkpoint."""
+    """How the engine reaches a turn: `stop` breaks off what its reply waits for, `draining` ends it at a checkpoint."""
 
-    stopped: bool = False
     draining: bool = False
+    reply_id: str = ""
+    _stopped: bool = False
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
 
-    def stop(self) -> None:
-        self.stopped = True
-        for task in self._waiting:
-            task.cancel()
+    def enter(self, reply_id: str) -> None:
+        """The turn works on this reply now; a stop that was meant for an earlier one is over with it."""
+        if reply_id != self.reply_id:
+            self.reply_id, self._stopped = reply_id, False
+
+    def stop(self, reply_id: str) -> None:
+        if reply_id and reply_id == self.reply_id and not self._stopped:
+            self._stopped = True
+            for task in self._waiting:
+                task.cancel()
 
     async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
         """Await `work`; raises Stopped when the person stops the reply first. Its checkpoints run to their end."""
-        if self.stopped:
+        if self._stopped:
             work.close()
             raise Stopped
         task = asyncio.ensure_future(work)
@@ -89,7 +97,7 @@ class Signals:
             return await task
         except asyncio.CancelledError:
             current = asyncio.current_task()
-            if self.stopped and not (current and current.cancelling()):
+            if self._stopped and not (current and current.cancelling()):
                 raise Stopped from None
             raise
         finally:
@@ -118,9 +126,7 @@ async def advance(work: Work, kit: Kit, signals: Signals) -> None:
         if signals.draining:
             await kit.ledger.hand_over(work.hold)
             return
-        if signals.stopped:
-            # The row knows whether that stop is still to be done or was met by the last checkpoint.
-            signals.stopped = await kit.ledger.renew(work.hold)
+        signals.enter(following.reply_id)
         if isinstance(following, Request):
             turn.transcript += load_all(following.appended)
             following = await model_phase(turn, following)
@@ -237,7 +243,7 @@ async def _begin(turn: Turn, attempt: Attempt, piece: Piece) -> OpenBlock:
 
 
 def _close(turn: Turn, attempt: Attempt) -> None:
-    turn.kit.feed.close([block.ref.block_id for block in attempt.blocks.values()])
+    turn.kit.feed.close(turn.work.hold.conversation_id, [block.ref.block_id for block in attempt.blocks.values()])
 
 
 async def _record(turn: Turn, attempt: Attempt) -> Next:
@@ -271,7 +277,8 @@ async def _interrupted(turn: Turn, attempt: Attempt) -> Next:
         partial = attempt.stream.completion(partial=True)
         if partial.payload is not None:
             turn.transcript.append(load(partial.payload))
-    return await turn.ledger.interrupt(turn.work.hold, partial, attempt.cut(), attempt.call())
+    reply_id = attempt.request.reply_id
+    return await turn.ledger.interrupt(turn.work.hold, reply_id, partial, attempt.cut(), attempt.call())
 
 
 async def _failed(turn: Turn, attempt: Attempt, error: ProviderError) -> Next:
@@ -327,30 +334,33 @@ def _problem(tool: Tool | None, call: RequestedCall) -> str:
 async def tool_phase(turn: Turn, phase: Calls) -> Next:
     """Run what is open side by side, each result settled as it comes; the last one says what is next."""
     gate = asyncio.Semaphore(turn.kit.parallel_tools)
-    try:
-        return await turn.signals.unless_stopped(_run_all(turn, phase, gate))
-    except Stopped:
-        return await turn.ledger.interrupt(turn.work.hold, None, [], None)
-
-
-async def _run_all(turn: Turn, phase: Calls, gate: asyncio.Semaphore) -> Next:
     outcomes: list[Next | None] = []
 
     async def one(call: OpenCall) -> None:
         async with gate:
             outcomes.append(await _run_call(turn, call))
 
-    async with asyncio.TaskGroup() as group:
-        for call in phase.calls:
-            group.create_task(one(call))
+    try:
+        async with asyncio.TaskGroup() as group:
+            for call in phase.calls:
+                group.create_task(one(call))
+    except BaseExceptionGroup as several:
+        # Stopped, or one that ends the turn: the engine tells them apart by their own class.
+        first = several.exceptions[0]
+        if isinstance(first, Stopped):
+            return await turn.ledger.interrupt(turn.work.hold, phase.reply_id, None, [], None)
+        raise first from None
     return next(outcome for outcome in outcomes if outcome is not None)
 
 
 async def _run_call(turn: Turn, call: OpenCall) -> Next | None:
-    """`started` is a row before the side effect; whatever the tool does, the call gets one result."""
+    """`started` is a row before the side effect; whatever the tool does, the call gets one result.
+
+    Only the tool itself can be stopped: a settle that was broken off would lose what comes next.
+    """
     if not call.started:
         await turn.ledger.start_call(turn.work.hold, call.id)
-    answer = await _answer(turn, call)
+    answer = await turn.signals.unless_stopped(_answer(turn, call))
     output, truncated = await _fit(turn, call, clean(answer.output))
     return await turn.ledger.settle(turn.work.hold, call.id, answer.state, output, truncated)
 
@@ -359,38 +369,35 @@ async def _answer(turn: Turn, call: OpenCall) -> Answered:
     tool = _tool(turn, call.name)
     if tool is None:
         return Answered(f"There is no tool named {call.name[:100]!r} any more.", "error")
-    hold = turn.work.hold
-    workspace = turn.kit.workspaces / hold.conversation_id
-    await asyncio.to_thread(workspace.mkdir, mode=0o700, parents=True, exist_ok=True)
-    context = ToolContext(
-        hold.session_id,
-        hold.conversation_id,
-        turn.work.owner_id,
-        call.id,
-        workspace,
-        turn.kit.file_limit,
-        turn.kit.workspace_limit,
-    )
+    context = _context(turn, call)
     try:
+        await asyncio.to_thread(context.workspace.mkdir, mode=0o700, parents=True, exist_ok=True)
         return await tool.run(context, tool.arguments.model_validate(call.args))
     except ToolFailed as failed:
         return Answered(failed.detail, "error")
     except Exception:
-        logger.exception("tool %s broke in session %s", call.name, hold.session_id)
+        # The turn's door: a tool's bug is a result, with its traceback in the log.
+        logger.exception("tool %s broke in session %s", call.name, context.session_id)
         return Answered(TOOL_BUG, "error")
 
 
+def _context(turn: Turn, call: OpenCall) -> ToolContext:
+    hold, kit = turn.work.hold, turn.kit
+    workspace = kit.workspaces / hold.conversation_id
+    return ToolContext(
+        hold.session_id, hold.conversation_id, turn.work.owner_id, call.id, workspace, kit.file_limit,
+        kit.workspace_limit,
+    )  # fmt: skip
+
+
 async def _fit(turn: Turn, call: OpenCall, output: str) -> tuple[str, bool]:
-    """Cut what is too long for the model; the whole goes into a file of the workspace."""
+    """Cut what is too long for the model; the whole goes into a file of the workspace, if there is room."""
     if len(output) <= turn.kit.result_limit:
         return output, False
-    name = f"results/{call.id}.txt"
-    path = turn.kit.workspaces / turn.work.hold.conversation_id / name
-
-    def write() -> None:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        path.write_text(output, encoding="utf-8")
-
-    await asyncio.to_thread(write)
-    kept = output[: turn.kit.result_limit]
-    return f"{kept}\n… cut after {len(kept)} of {len(output)} characters; the whole is in {name}.", True
+    kept, name = output[: turn.kit.result_limit], f"results/{call.id}.txt"
+    cut = f"{kept}\n… cut after {len(kept)} of {len(output)} characters"
+    try:
+        await asyncio.to_thread(Workspace.of(_context(turn, call)).write, name, output.encode())
+    except ToolFailed:
+        return f"{cut}.", True
+    return f"{cut}; the whole is in {name}.", True

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal
 
+import orjson
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.messages import (
     ModelMessage,
@@ -46,6 +47,7 @@ FORMAT = "pydantic-ai/2"
 Payload = dict[str, Any]
 LOST_RESULT = "No result of this call was recorded. Whether it ran is unknown."
 MAX_CALL_ID = 200
+MAX_NAME = 200
 CHARS_PER_TOKEN = 4
 
 _ADAPTER: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage, config=ConfigDict(ser_json_bytes="base64"))
@@ -243,7 +245,7 @@ def _cleaned(parts: Sequence[ModelResponsePart]) -> list[ModelResponsePart]:
                 call_id = f"{call_id[: MAX_CALL_ID - 10]}-{len(seen)}"
             seen.add(call_id)
             part = ToolCallPart(
-                clean(part.tool_name),
+                clean(part.tool_name)[:MAX_NAME],
                 clean(part.args) if isinstance(part.args, str) else json.dumps(part.args or {}),
                 call_id,
                 id=part.id,
@@ -257,12 +259,17 @@ def _cleaned(parts: Sequence[ModelResponsePart]) -> list[ModelResponsePart]:
 def _requested(index: int, part: ModelResponsePart) -> RequestedCall:
     assert isinstance(part, ToolCallPart)
     text = part.args if isinstance(part.args, str) else json.dumps(part.args or {}, ensure_ascii=False)
+    return RequestedCall(index, part.tool_call_id, part.tool_name, _parsed(text), text)
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    """Arguments as an object that every client can be told of; None otherwise (huge integers, endless nesting)."""
     try:
-        parsed = json.loads(text) if text.strip() else {}
-    except (ValueError, RecursionError):
-        parsed = None
-    args = _clean_json(parsed) if isinstance(parsed, dict) else None
-    return RequestedCall(index, part.tool_call_id, part.tool_name, args, text)
+        value = _clean_json(json.loads(text) if text.strip() else {})
+        orjson.dumps(value)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _clean_json(value: Any) -> Any:

@@ -53,6 +53,7 @@ class Request:
 class Calls:
     """Next: run what is open."""
 
+    reply_id: str
     calls: tuple[OpenCall, ...]
 
 
@@ -158,10 +159,10 @@ class Ledger(Protocol):
     """Every transition of a session, each one transaction under the conversation's lock; its events are published
     after the commit."""
 
-    async def claim(self, session_id: str, owner: str) -> Work | None: ...
+    async def claim(self, session_id: str, owner: str, lane: str) -> Work | None: ...
 
-    async def renew(self, hold: Hold) -> bool:
-        """Extend the lease; true when someone asked this session to stop. Raises LeaseLost."""
+    async def renew(self, hold: Hold) -> str:
+        """Extend the lease; the id of the reply that someone asked to stop, or empty. Raises LeaseLost."""
 
     async def begin_block(self, hold: Hold, kind: str, block_id: str, tool_name: str = "") -> int:
         """A block started; the sequence number of its START."""
@@ -180,7 +181,12 @@ class Ledger(Protocol):
         """A call's result; what comes next when it was the last open one."""
 
     async def interrupt(
-        self, hold: Hold, partial: Completion | None, cut: Sequence[CutBlock], call: ModelCall | None
+        self,
+        hold: Hold,
+        reply_id: str,
+        partial: Completion | None,
+        cut: Sequence[CutBlock],
+        call: ModelCall | None,
     ) -> Next:
         """Stopped by the person: keep the partial text, settle what is open, end the reply."""
 
@@ -203,7 +209,10 @@ class Feed(Protocol):
 
     def delta(self, block: BlockRef, text: str) -> None: ...
 
-    def close(self, block_ids: Iterable[str]) -> None:
+    def close(self, conversation_id: str, block_ids: Iterable[str]) -> None:
         """These blocks ended: what was gathered for them is dropped, their END carries the whole."""
+
+    def hush(self, conversation_id: str, reply_id: str) -> None:
+        """Somebody stopped this reply: viewers drop what still comes of it but its events."""
 
     def wake(self, session_id: str) -> None: ...

@@ -9,6 +9,7 @@ from chatapp.runtime.errors import LeaseLost
 from chatapp.runtime.events import EndReason, EventType
 from chatapp.runtime.messages import Completion
 from chatapp.runtime.ports import BlockEnd, CutBlock, Failure, Hold, ModelCall, NewCall, Next
+from chatapp.store.recovery import END, close_request, discard, left_open
 from chatapp.store.turns import (
     append_message,
     end_model_call,
@@ -26,7 +27,6 @@ START = {
     "thinking": EventType.THINKING_BLOCK_START,
     "call": EventType.TOOL_CALL_START,
 }
-END = {"text": EventType.TEXT_BLOCK_END, "thinking": EventType.THINKING_BLOCK_END}
 
 
 def begin_block(hold: Hold, kind: str, block_id: str, tool_name: str = "") -> Written[int]:
@@ -51,6 +51,8 @@ def record_response(
                 writer, session, done.payload, role="assistant", sender="agent", text=done.text,
                 tokens=call.usage.output_tokens,
             )  # fmt: skip
+        if done.cut_off:
+            writer.event(session, EventType.CUSTOM, name="cut_off", value={"reason": "length"})
         for new in calls:
             _create_call(writer, session, new)
         writer.set(session, step=session.step + 1)
@@ -93,18 +95,6 @@ def retry_step(
     return writer.written(None)
 
 
-def discard(writer: Writer, session: Session, cut: Sequence[CutBlock]) -> None:
-    """Blocks and calls that had begun and will never be whole; clients drop them."""
-    for block in cut:
-        if block.kind == "call":
-            writer.event(
-                session, EventType.TOOL_CALL_END, tool_call_id=block.id, tool_name=block.tool_name, args=None,
-                args_text="", state="discarded",
-            )  # fmt: skip
-        else:
-            writer.event(session, END[block.kind], block_id=block.id, text="", state="discarded")
-
-
 def start_call(hold: Hold, call_id: str) -> Written[None]:
     with held(hold) as (writer, session):
         call = session.tool_calls.get(pk=call_id)
@@ -125,8 +115,12 @@ def settle(hold: Hold, call_id: str, state: str, output: str, truncated: bool) -
     return writer.written(following)
 
 
-def interrupt(hold: Hold, partial: Completion | None, cut: Sequence[CutBlock], call: ModelCall | None) -> Written[Next]:
+def interrupt(
+    hold: Hold, reply_id: str, partial: Completion | None, cut: Sequence[CutBlock], call: ModelCall | None
+) -> Written[Next]:
     with held(hold) as (writer, session):
+        if session.reply_id != reply_id:
+            raise LeaseLost("The reply that was to be stopped is over.")
         _keep_partial(writer, session, partial, cut)
         if call is not None:
             end_model_call(writer, session, call.usage, call.time_ms, "stopped")
@@ -149,9 +143,11 @@ def _keep_partial(writer: Writer, session: Session, partial: Completion | None, 
 
 def fail(hold: Hold, failure: Failure, cut: Sequence[CutBlock], call: ModelCall | None) -> Written[Next]:
     with held(hold) as (writer, session):
-        discard(writer, session, cut)
         if call is not None:
+            discard(writer, session, cut)
             end_model_call(writer, session, call.usage, call.time_ms, call.error)
+        elif session.model_call_open:
+            close_request(writer, session, left_open(session), failure.code)
         for row in session.tool_calls.filter(joined=False).exclude(status__in=ToolCall.SETTLED):
             fail_call(writer, session, row, "interrupted", "Not finished: the reply failed. Its outcome is unknown.")
         end_reply(writer, session, EndReason.FAILED, failure)

@@ -8,16 +8,13 @@ from datetime import timedelta
 from django.conf import settings
 from django.db.models import F, Q
 
-from chatapp.models import Event, Session, ToolCall
+from chatapp.models import Session
 from chatapp.runtime.events import EventType
-from chatapp.runtime.messages import Usage
-from chatapp.runtime.ports import CutBlock, Hold, Work
-from chatapp.store.checkpoints import discard
+from chatapp.runtime.ports import Hold, Work
 from chatapp.store.db import database_now
-from chatapp.store.turns import end_model_call, fail_call, follow, start_reply, stop_reply
+from chatapp.store.recovery import recover
+from chatapp.store.turns import follow
 from chatapp.store.writer import Writer, Written, conversation, held
-
-UNKNOWN = "Interrupted by a restart: the outcome is unknown. Look before doing it again."
 
 
 def due(lane: str, limit: int) -> list[str]:
@@ -29,9 +26,11 @@ def due(lane: str, limit: int) -> list[str]:
     return list(rows.order_by(F("wake_at").asc(nulls_first=True)).values_list("pk", flat=True)[:limit])
 
 
-def claim(session_id: str, owner: str) -> Written[Work | None]:
+def claim(session_id: str, owner: str, lane: str) -> Written[Work | None]:
     """Take the lease and go on where the rows stand. None when it is held, nothing rang, or a limit is reached."""
-    row = Session.objects.filter(pk=session_id, root__deleted_at=None).values("root_id", "wake_at", "lease_until")
+    row = Session.objects.filter(pk=session_id, lane=lane, root__deleted_at=None).values(
+        "root_id", "wake_at", "lease_until"
+    )
     found = row.first()
     if found is None or (found["wake_at"] is None and found["lease_until"] is None):
         return Written(None)
@@ -40,14 +39,13 @@ def claim(session_id: str, owner: str) -> Written[Work | None]:
         if not _claimable(writer, session):
             return Written(None)
         if not session.lease_owner and _too_many(writer, session):
-            if session.status != Session.Status.QUEUED:
-                writer.set(session, status=Session.Status.QUEUED)
+            _wait_for_slot(writer, session)
             return writer.written(None)
         writer.set(
             session, lease_owner=owner, lease_until=writer.now + lease(), generation=session.generation + 1,
             wake_at=None, status=Session.Status.RUNNING,
         )  # fmt: skip
-        _recover(writer, session)
+        recover(writer, session)
         transcript = tuple(session.messages.filter(archived=False).values_list("payload", flat=True))
         following = follow(writer, session)
         hold = Hold(session.pk, writer.root.pk, owner, session.generation)
@@ -65,6 +63,14 @@ def _claimable(writer: Writer, session: Session) -> bool:
     return session.wake_at is not None and session.wake_at <= writer.now
 
 
+def _wait_for_slot(writer: Writer, session: Session) -> None:
+    """Later again: it must not stand at the head of what is due for everybody else."""
+    writer.set(session, wake_at=writer.now + timedelta(seconds=settings.BRANCHLINE_SWEEP_SECONDS))
+    if session.status != Session.Status.QUEUED:
+        writer.set(session, status=Session.Status.QUEUED)
+        writer.event(session, EventType.CUSTOM, name="queued", value={"reason": "user_limit"})
+
+
 def _too_many(writer: Writer, session: Session) -> bool:
     """A limit on running work queues; the sweep comes back to it."""
     running = Session.objects.filter(owner_id=session.owner_id, lease_until__gte=writer.now)
@@ -72,47 +78,11 @@ def _too_many(writer: Writer, session: Session) -> bool:
     return running.count() >= limit
 
 
-def _recover(writer: Writer, session: Session) -> None:
-    """Close what a lost host left open, in the same stretch; a stop that nobody saw holds.
-
-    Side effects that had started are "outcome unknown". Read-only calls stay started and run again.
-    """
-    if not session.stretch_open:
-        if session.stop and start_reply(writer, session) is not None:
-            stop_reply(writer, session)
-        return
-    if session.model_call_open:
-        discard(writer, session, _left_open(session))
-        end_model_call(writer, session, Usage(requests=0), 0, "restarted")
-        if not session.stop:
-            writer.event(session, EventType.MODEL_RETRY, attempt=1, reason="restarted")
-    for call in session.tool_calls.filter(joined=False, status=ToolCall.Status.STARTED, read_only=False):
-        fail_call(writer, session, call, "interrupted", UNKNOWN)
-    if session.stop:
-        stop_reply(writer, session)
-
-
-def _left_open(session: Session) -> list[CutBlock]:
-    """Blocks of the cut request with a START and no END."""
-    blocks: dict[str, CutBlock] = {}
-    rows = Event.objects.filter(session=session, reply_id=session.reply_id).order_by("-seq")
-    for event in rows.iterator(chunk_size=50):
-        if event.type == EventType.MODEL_CALL_START:
-            break
-        if event.type == EventType.TOOL_CALL_START:
-            call_id = event.data["tool_call_id"]
-            blocks[call_id] = CutBlock(call_id, "call", "", event.data["tool_name"])
-        elif event.type == EventType.TEXT_BLOCK_START:
-            blocks[event.data["block_id"]] = CutBlock(event.data["block_id"], "text", "")
-        elif event.type == EventType.THINKING_BLOCK_START:
-            blocks[event.data["block_id"]] = CutBlock(event.data["block_id"], "thinking", "")
-    return list(reversed(blocks.values()))
-
-
-def renew(hold: Hold) -> Written[bool]:
+def renew(hold: Hold) -> Written[str]:
+    """Extend the lease; the id of the reply that somebody asked to stop, or empty."""
     with held(hold) as (writer, session):
         writer.set(session, lease_until=writer.now + lease())
-        stop = bool(session.stop)
+        stop = session.reply_id if session.stop else ""
     return writer.written(stop)
 
 

@@ -22,14 +22,18 @@ class DatabaseLedger:
         """Run one transaction, then publish what it told and ring whom it woke."""
         written = await db.run(function, *args, **kwargs)
         self.feed.publish(written.events)
+        if written.closed:
+            self.feed.close(written.conversation_id, written.closed)
+        for reply_id in written.hushed:
+            self.feed.hush(written.conversation_id, reply_id)
         for session_id in written.wake:
             self.feed.wake(session_id)
         return written.value
 
-    async def claim(self, session_id: str, owner: str) -> Work | None:
-        return await self.write(claims.claim, session_id, owner)
+    async def claim(self, session_id: str, owner: str, lane: str) -> Work | None:
+        return await self.write(claims.claim, session_id, owner, lane)
 
-    async def renew(self, hold: Hold) -> bool:
+    async def renew(self, hold: Hold) -> str:
         return await self.write(claims.renew, hold)
 
     async def hand_over(self, hold: Hold) -> None:
@@ -61,9 +65,14 @@ class DatabaseLedger:
         return await self.write(checkpoints.settle, hold, call_id, state, output, truncated)
 
     async def interrupt(
-        self, hold: Hold, partial: Completion | None, cut: Sequence[CutBlock], call: ModelCall | None
+        self,
+        hold: Hold,
+        reply_id: str,
+        partial: Completion | None,
+        cut: Sequence[CutBlock],
+        call: ModelCall | None,
     ) -> Next:
-        return await self.write(checkpoints.interrupt, hold, partial, cut, call)
+        return await self.write(checkpoints.interrupt, hold, reply_id, partial, cut, call)
 
     async def fail(self, hold: Hold, failure: Failure, cut: Sequence[CutBlock], call: ModelCall | None) -> Next:
         return await self.write(checkpoints.fail, hold, failure, cut, call)

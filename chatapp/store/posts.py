@@ -11,7 +11,8 @@ from django.conf import settings
 from chatapp.models import InboxItem, Session
 from chatapp.runtime.errors import Conflict, NotFound, RateLimited
 from chatapp.runtime.ids import new_id
-from chatapp.store.turns import announce_message
+from chatapp.store.recovery import recover
+from chatapp.store.turns import announce_message, rest
 from chatapp.store.writer import Writer, Written, conversation
 
 TITLE_LENGTH = 60
@@ -89,6 +90,7 @@ def _check_rate(writer: Writer, user_id: int) -> None:
 
 def _ring(writer: Writer, session: Session) -> None:
     """Wake the session unless a host holds it: a host looks into the inbox before it lets go."""
+    writer.set(session, queue_held=False)
     if session.lease_owner:
         return
     if session.status not in BUSY:
@@ -165,13 +167,29 @@ class Stopped:
     continues: tuple[Session, ...] = ()
 
 
-def stop(user_id: int, session_id: str) -> Written[Stopped]:
-    """Stop this session's reply. Its host sees the flag by doorbell or at its next renewal; if it is dead, recovery."""
+def stop(user_id: int, session_id: str, scope: str = "reply") -> Written[Stopped]:
+    """Stop this session's reply. A living host sees the flag by doorbell or at its next renewal; where there is none,
+    the reply is settled here."""
     root_id = _root_of(user_id, session_id)
     with conversation(root_id) as writer:
         session = writer.session(session_id)
         if session.status not in BUSY:
             return Written(Stopped(()))
-        writer.set(session, stop="reply")
-        writer.wakes.append(session.pk)
+        writer.set(session, stop=scope)
+        if session.reply_id:
+            writer.hushed.append(session.reply_id)
+        if session.lease_until is not None and session.lease_until >= writer.now:
+            writer.wakes.append(session.pk)
+        else:
+            _settle(writer, session)
     return writer.written(Stopped((session,)))
+
+
+def _settle(writer: Writer, session: Session) -> None:
+    """Nobody hosts it: end the reply under the lock. A host that comes back late is fenced."""
+    writer.set(session, generation=session.generation + 1, lease_owner="", lease_until=None)
+    recover(writer, session)
+    if not session.queue_held and session.inbox.filter(state=InboxItem.State.QUEUED).exists():
+        writer.wake(session)
+    else:
+        rest(writer, session)

@@ -38,7 +38,7 @@ def follow(writer: Writer, session: Session, appended: tuple[Payload, ...] = ())
     unjoined = list(session.tool_calls.filter(joined=False))
     open_calls = [call for call in unjoined if call.status not in ToolCall.SETTLED]
     if open_calls:
-        return Calls(tuple(_open_call(call) for call in open_calls))
+        return Calls(session.reply_id, tuple(_open_call(call) for call in open_calls))
     if unjoined:
         appended += (_join(writer, session, unjoined),)
     if not session.reply_id:
@@ -72,7 +72,7 @@ def start_reply(writer: Writer, session: Session) -> tuple[Payload, ...] | None:
     """Take what the next reply answers: messages of one sender with the same overrides, or a wish to try again,
     which adds nothing (the failed reply's input is in the transcript). None when nothing waits."""
     waiting = list(session.inbox.filter(state=State.QUEUED))
-    if not waiting:
+    if not waiting or session.queue_held:
         return None
     first = waiting[0]
     batch = []
@@ -95,28 +95,31 @@ def _take(writer: Writer, session: Session, items: list[InboxItem], announce: st
     payloads: tuple[Payload, ...] = ()
     for item in items:
         if item.kind == Kind.MESSAGE:
-            announce_message(writer, session, item, announce)
+            seq = announce_message(writer, session, item, announce)
             payload = messages.user_message(item.text)
-            append_message(writer, session, payload, role="user", sender=item.author, text=item.text, pk=item.id)
+            append_message(
+                writer, session, payload, role="user", sender=item.author, text=item.text, pk=item.id, seq=seq
+            )
             payloads += (payload,)
         InboxItem.objects.filter(pk=item.pk).update(state=State.TAKEN, announced=item.announced)
     return payloads
 
 
-def announce_message(writer: Writer, session: Session, item: InboxItem, state: str) -> None:
-    """USER_MESSAGE at every change of its state; the caller stores `item`."""
+def announce_message(writer: Writer, session: Session, item: InboxItem, state: str) -> int:
+    """USER_MESSAGE at every change of its state; the caller stores `item`. The number of the last one."""
     if item.announced == state:
-        return
+        return item.seq
     event = writer.event(
         session, EventType.USER_MESSAGE, message_id=item.id, text=item.text, state=state, author=item.author
     )
     item.announced = state
     item.seq = item.seq or event.seq
+    return event.seq
 
 
 def append_message(
     writer: Writer, session: Session, payload: Payload, *, role: str, sender: str, text: str,
-    pk: str = "", tokens: int = 0, state: str = "complete",
+    pk: str = "", seq: int = 0, tokens: int = 0, state: str = "complete",
 ) -> None:  # fmt: skip
     Message.objects.create(
         id=pk or new_id(),
@@ -129,7 +132,7 @@ def append_message(
         text=text,
         reply_id=session.reply_id,
         step=session.step,
-        seq=writer.root.last_seq,
+        seq=seq or writer.root.last_seq,
         tokens=tokens,
         state=state,
         branch=session.branch,
@@ -153,10 +156,15 @@ def _request(writer: Writer, session: Session, appended: tuple[Payload, ...]) ->
     agent = SubagentDeclaration.from_snapshot(session.declaration)
     model = session.model or agent.model or settings.BRANCHLINE_MODEL
     tools_off = session.step >= agent.steps
-    if tools_off:
+    if tools_off and not _told(session, EventType.EXCEED_MAX_ITERS):
         writer.event(session, EventType.EXCEED_MAX_ITERS, max_iters=agent.steps)
     start_model_call(writer, session, model)
     return Request(session.reply_id, session.source, model, agent, tools_off, appended)
+
+
+def _told(session: Session, type_: EventType) -> bool:
+    """A recovered request comes here a second time."""
+    return session.own_events.filter(reply_id=session.reply_id, type=type_).exists()
 
 
 def start_model_call(writer: Writer, session: Session, model: str) -> None:
@@ -245,7 +253,11 @@ def settle_call(writer: Writer, session: Session, call: ToolCall, state: str, ou
 
 
 def stop_reply(writer: Writer, session: Session) -> None:
-    """Settle every open call and end the reply as stopped by the person; what was settled joins the transcript."""
+    """Settle every open call and end the reply as stopped by the person; what was settled joins the transcript.
+
+    After `reply` the queue goes on; after a wider stop it stays queued until the next message.
+    """
+    writer.set(session, queue_held=session.stop not in ("", "reply"))
     for call in session.tool_calls.filter(joined=False).exclude(status__in=ToolCall.SETTLED):
         new = call.status == ToolCall.Status.NEW
         fail_call(writer, session, call, "interrupted", NOT_STARTED if new else INTERRUPTED)

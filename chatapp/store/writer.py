@@ -22,11 +22,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Written(Generic[T]):
-    """What a transaction made, and the events to publish now that it is committed."""
+    """What a transaction made, and what to tell now that it is committed: events, sessions to ring for, blocks that
+    will get no more deltas, replies whose deltas nobody is to see any more."""
 
     value: T
     events: tuple[Envelope, ...] = ()
     wake: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+    hushed: tuple[str, ...] = ()
+    conversation_id: str = ""
 
 
 class Writer:
@@ -37,6 +41,8 @@ class Writer:
         self.now = now
         self.events: list[Envelope] = []
         self.wakes: list[str] = []
+        self.closed: list[str] = []
+        self.hushed: list[str] = []
         self._sessions = {root.pk: root}
         self._changed: dict[str, set[str]] = {}
 
@@ -94,7 +100,9 @@ class Writer:
             self._sessions[pk].save(update_fields=fields)
 
     def written(self, value: T) -> Written[T]:
-        return Written(value, tuple(self.events), tuple(self.wakes))
+        return Written(
+            value, tuple(self.events), tuple(self.wakes), tuple(self.closed), tuple(self.hushed), self.root.pk
+        )
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from typing import Any
 from django import template
 from django.template.loader import get_template
 from django.utils import timezone
-from django.utils.formats import date_format
+from django.utils.formats import date_format, number_format
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 
 from chatapp import markdown
 
@@ -38,6 +39,20 @@ def markdown_html(text: str) -> SafeString:
 def visible(text: str) -> str:
     """Control and direction characters as their code points, so that nothing looks like what it is not."""
     return _HIDDEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", text)
+
+
+@register.filter
+def duration(span: timedelta | None) -> str:
+    """As a person says it; empty where there is nothing to say."""
+    if span is None or span < timedelta(milliseconds=1):
+        return ""
+    seconds = span.total_seconds()
+    if seconds < 0.9995:
+        return _("%d ms") % round(seconds * 1000)
+    if seconds < 59.95:
+        return _("%s s") % number_format(round(seconds, 1), 1)
+    minutes, rest = divmod(int(seconds + 0.05), 60)
+    return _("%(minutes)d min %(seconds)d s") % {"minutes": minutes, "seconds": rest}
 
 
 @register.filter

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
@@ -11,6 +13,7 @@ from django.contrib.auth import update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.contrib.auth.views import LoginView, LogoutView
+from django.core.cache import cache
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
@@ -81,6 +84,8 @@ def signup(request: HttpRequest) -> HttpResponse:
         raise Http404
     if request.user.is_authenticated:
         return redirect("/")
+    if request.method == "POST" and _tries(request) > settings.SIGNUP_LIMIT:
+        return _too_many(request, settings.SIGNUP_WINDOW)
     form = SignupForm(request.POST or None)
     if form.is_valid():
         log_in(request, form.save(), backend=BACKEND)
@@ -88,9 +93,35 @@ def signup(request: HttpRequest) -> HttpResponse:
     return render(request, "accounts/signup.html", {"form": form})
 
 
+def _tries(request: HttpRequest) -> int:
+    """How often this address tried to sign up since its first try, this one counted, for one window."""
+    key = f"signup:{_network(request.META.get('REMOTE_ADDR', ''))}"
+    cache.add(key, 0, settings.SIGNUP_WINDOW.total_seconds())
+    try:
+        return cache.incr(key)
+    except ValueError:
+        # It ran out just now.
+        return 1
+
+
+def _network(address: str) -> str:
+    """An IPv4 address; of IPv6 the /64, since one customer has all of it to try from."""
+    try:
+        ip = ipaddress.ip_address(address)
+        if ip.version == 6 and not ip.ipv4_mapped:
+            return str(ipaddress.ip_network((int(ip), 64), strict=False))
+    except ValueError:
+        return "unknown"
+    return str(getattr(ip, "ipv4_mapped", None) or ip)
+
+
 def locked_out(request: HttpRequest, *_args: object) -> HttpResponse:
     """Called by django-axes, with or without the first answer, after too many failures."""
-    minutes = int(settings.AXES_COOLOFF_TIME.total_seconds() // 60)
+    return _too_many(request, settings.AXES_COOLOFF_TIME)
+
+
+def _too_many(request: HttpRequest, wait: timedelta) -> HttpResponse:
+    minutes = int(wait.total_seconds() // 60)
     response = render(request, "accounts/locked.html", {"minutes": minutes}, status=429)
     response["Retry-After"] = str(minutes * 60)
     return response

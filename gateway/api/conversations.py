@@ -63,8 +63,7 @@ async def change_conversation(request: HttpRequest, conversation_id: str, payloa
 @router.delete("/conversations/{id:conversation_id}", response={204: None}, auth=CHAT, summary="Delete a conversation")
 async def delete_conversation(request: HttpRequest, conversation_id: str) -> Status[None]:
     """Stops what runs in it and closes its streams and sockets."""
-    if not await db.run(conversations.delete_conversation, caller(request).user, conversation_id):
-        raise NotFound("No such conversation.")
+    await commands.delete_conversation(caller(request).user_id, conversation_id)
     return Status(204, None)
 
 

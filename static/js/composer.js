@@ -1,6 +1,10 @@
 // The composer: sends once, keeps the text until the server has it, keeps drafts, edits queued messages.
 import { keep, kept } from "./store.js";
 
+// How a socket closes that was sent more than it takes, and those that nobody may open again.
+const TOO_LARGE = 1009;
+const FOR_GOOD = [4401, 4404];
+
 function freshId() {
   // randomUUID exists only on secure origins; a server in the local network may be plain http.
   if (crypto.randomUUID) return crypto.randomUUID();
@@ -35,9 +39,13 @@ export function startComposer(chat, follow) {
     grow();
     box.focus();
   };
-  const send = () => {
-    if (box.value.trim() && !pending) form.requestSubmit();
+  const steer = document.getElementById("steer");
+  const send = (button) => {
+    if (box.value.trim() && !pending) form.requestSubmit(button);
   };
+  // A reply runs and no queued message is being changed: then the button is there.
+  const steers = () => steer.checkVisibility();
+  const said = (frame) => problem.dataset[frame.code.replace(/_(.)/g, (_all, letter) => letter.toUpperCase())] ?? frame.detail;
 
   write(kept(draft));
   box.addEventListener("input", () => {
@@ -48,7 +56,7 @@ export function startComposer(chat, follow) {
     // 229: a key of an input method that some browsers report after its composition has ended.
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229) {
       event.preventDefault();
-      send();
+      send((event.ctrlKey || event.metaKey) && steers() ? steer : null);
     } else if (event.key === "Escape" && form.elements.message_id.value) edit("", kept(draft));
   });
   document.getElementById("cancel-edit").addEventListener("click", () => edit("", kept(draft)));
@@ -96,20 +104,21 @@ export function startComposer(chat, follow) {
   return {
     heard(frame) {
       if (frame.kind === "error" && frame.ref !== pending?.ref) {
-        problem.textContent = frame.detail;
+        problem.textContent = said(frame);
         return;
       }
       if (!pending || frame.ref !== pending.ref) return;
-      if (frame.kind === "error") problem.textContent = frame.detail;
+      if (frame.kind === "error") problem.textContent = said(frame);
       else if (pending.frame.kind === "message.edit") edit("", kept(draft));
       // What was typed since stays; only what was sent goes.
       else if (box.value === pending.text) write("");
       else if (box.value.startsWith(pending.text)) write(box.value.slice(pending.text.length));
       done();
     },
-    closed(forGood) {
-      if (pending && forGood) done();
-      else if (pending) problem.textContent = problem.dataset.lost;
+    closed(code) {
+      if (!pending) return;
+      problem.textContent = code === TOO_LARGE ? problem.dataset.tooLarge : problem.dataset.lost;
+      if (code === TOO_LARGE || FOR_GOOD.includes(code)) done();
     },
   };
 }

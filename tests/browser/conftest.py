@@ -8,7 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
@@ -73,10 +75,54 @@ class Server:
             return False
 
 
+class Provider(ThreadingHTTPServer):
+    """A model's provider: each request gets the next answer's bytes, made when it is asked for."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), ProviderRequest)
+        self.url = f"http://127.0.0.1:{self.server_port}/v1"
+        self.answers: list[Callable[[], bytes]] = []
+        self.bodies: list[str] = []
+
+
+class ProviderRequest(BaseHTTPRequestHandler):
+    server: Provider
+
+    def do_POST(self) -> None:
+        self.server.bodies.append(self.rfile.read(int(self.headers["content-length"])).decode())
+        self.wfile.write(self.server.answers.pop(0)())
+        self.close_connection = True
+
+    def log_message(self, *_all: object) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
-def module_server(valkey_url: str, django_db_setup: None) -> Iterator[Server]:
+def module_provider() -> Iterator[Provider]:
+    provider = Provider()
+    threading.Thread(target=provider.serve_forever, daemon=True).start()
+    yield provider
+    provider.shutdown()
+    provider.server_close()
+
+
+@pytest.fixture
+def provider(module_provider: Provider, talk: Session) -> Provider:
+    """The provider that answers in this test's conversation."""
+    module_provider.answers, module_provider.bodies = [], []
+    Session.objects.filter(pk=talk.pk).update(model="openai:fake")
+    return module_provider
+
+
+@pytest.fixture(scope="module")
+def module_server(valkey_url: str, django_db_setup: None, module_provider: Provider) -> Iterator[Server]:
     name = settings.DATABASES["default"]["TEST"]["NAME"]
-    environment = {"DJANGO_SETTINGS_MODULE": "chatapp.settings", "DATABASE_URL": f"sqlite:///{name}"}
+    environment = {
+        "DJANGO_SETTINGS_MODULE": "chatapp.settings", "DATABASE_URL": f"sqlite:///{name}", "BRANCHLINE_MODEL": "demo",
+        "OPENAI_BASE_URL": module_provider.url, "OPENAI_API_KEY": "any",
+    }  # fmt: skip
     running = Server(os.environ | environment)
     running.start()
     yield running

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
+from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import BrowserContext, Page, expect
+from django.contrib.auth.models import User
+from django.utils import timezone
+from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
 
-from tests.browser.conftest import Server
+from chatapp.models import Session
+from tests.browser.conftest import Provider, Server
+from tests.runtime.provider_server import answer, call, failure, stream_head, text
 
 # Streams its words at forty a second.
 SLOW = "slow 200"
@@ -136,13 +143,56 @@ def test_a_message_sent_without_a_connection_is_kept_and_goes_out_once(page: Pag
     expect(page.locator(".msg.user")).to_have_count(1)
 
 
-def test_a_message_that_was_refused_stays_in_the_box(page: Page) -> None:
-    page.fill("#text", "x" * 199_999)
-    page.evaluate("document.getElementById('text').removeAttribute('maxlength')")
-    page.evaluate("document.getElementById('text').value += 'yyy'")
+def test_a_message_that_is_too_long_stays_in_the_box_and_says_so(page: Page) -> None:
+    page.fill("#text", "x" * 200_001)
     page.press("#text", "Enter")
-    expect(page.locator("#problem")).not_to_be_empty()
-    assert page.input_value("#text").endswith("yyy")
+    expect(page.locator("#problem")).to_contain_text("The message is too long: at most")
+    assert page.input_value("#text") == "x" * 200_001
+    page.fill("#text", "short")
+    expect(page.locator("#problem")).to_be_empty()
+    page.press("#text", "Enter")
+    expect(page.locator(".msg.user .bubble")).to_have_text("short")
+
+
+def test_a_message_too_large_for_the_socket_stays_in_the_box_and_is_not_sent_again(page: Page) -> None:
+    page.evaluate("document.getElementById('text').value = 'x'.repeat(5_000_000)")
+    page.press("#text", "Enter")
+    expect(page.locator("#problem")).to_have_text("The message is too long to be sent.")
+    expect(page.locator("#link")).to_have_text("The connection ended.")
+    assert page.evaluate("document.getElementById('text').value.length") == 5_000_000
+    page.fill("#text", "short")
+    page.get_by_role("button", name="Reconnect").click()
+    expect(page.locator("#link")).to_have_text("connected")
+    page.press("#text", "Enter")
+    expect(page.locator(".msg.user .bubble")).to_have_text("short")
+
+
+@pytest.mark.parametrize("code", [1000, 1002, 4400])
+def test_a_connection_that_ended_says_so_and_is_made_again_when_asked(
+    context: BrowserContext, talk: Session, code: int
+) -> None:
+    page = context.new_page()
+    routes: list[WebSocketRoute] = []
+
+    def pass_on(route: WebSocketRoute) -> None:
+        routes.append(route)
+        route.connect_to_server()
+
+    page.route_web_socket(re.compile("/ws/"), pass_on)
+    page.goto(f"/c/{talk.id}/")
+    expect(page.locator("#link")).to_have_text("connected")
+    send(page, "hello")
+    wait_for_rest(page, 1)
+    routes[0].close(code=code)
+    expect(page.locator("#link")).to_have_text("The connection ended.")
+    page.get_by_role("button", name="Reconnect").click()
+    expect(page.locator("#link")).to_have_text("connected")
+    expect(page.get_by_role("button", name="Reconnect")).to_be_hidden()
+    expect(page.locator("#text")).to_be_focused()
+    send(page, "and again")
+    wait_for_rest(page, 2)
+    assert "after=0" not in routes[1].url
+    expect(page.locator(".msg.user .bubble")).to_have_text(["hello", "and again"])
 
 
 def test_a_person_who_logged_out_elsewhere_is_told_and_keeps_the_text(page: Page, context: BrowserContext) -> None:
@@ -201,11 +251,91 @@ def test_it_follows_the_end_only_while_the_reader_is_there(page: Page) -> None:
 def test_a_tool_call_shows_what_was_asked_and_answered(page: Page) -> None:
     send(page, "list files")
     wait_for_rest(page, 1)
-    call = page.locator(".tool")
-    expect(call).to_contain_text("list_files")
-    expect(call.locator(".word")).to_have_text("done")
-    call.locator("summary").click()
-    expect(call.locator(".tool-output pre")).to_be_visible()
+    card = page.locator(".tool")
+    expect(card).to_contain_text("list_files")
+    expect(card.locator(".word")).to_have_text("done")
+    expect(card.locator(".took")).to_have_text(re.compile(r"^\d+ ms$|^\d+\.\d s$"))
+    card.locator("summary").click()
+    expect(card.locator(".tool-output pre")).to_be_visible()
+
+
+def later(data: bytes) -> Callable[[], bytes]:
+    return lambda: stream_head() + data
+
+
+def test_a_failed_reply_says_why_and_retry_answers_it(page: Page, provider: Provider) -> None:
+    refusal = failure("401 Unauthorized", {"error": {"message": "no such key", "code": "invalid_api_key"}})
+    provider.answers = [lambda: refusal, later(text("Here ", "it is."))]
+    send(page, "what is new?")
+    card = page.locator(".failure")
+    expect(card).to_contain_text("The model's provider refused the key.")
+    expect(card.locator(".detail")).to_contain_text("OPENAI_API_KEY")
+    expect(page.locator("#run")).to_contain_text("the last reply failed")
+    card.get_by_role("button", name="Retry").click()
+    expect(page.locator(".reply").last).to_contain_text("Here it is.")
+    expect(page.get_by_role("button", name="Retry")).to_have_count(0)
+    expect(page.locator("#run")).to_have_attribute("data-run", "idle")
+    expect(page.locator(".msg.user")).to_have_count(1)
+    shown = page.inner_text("#log")
+    page.reload()
+    assert page.inner_text("#log") == shown
+
+
+@pytest.mark.parametrize("by", ["button", "key"])
+def test_a_steer_joins_the_running_reply(page: Page, provider: Provider, by: str) -> None:
+    go_on = threading.Event()
+
+    def waits() -> bytes:
+        go_on.wait(20)
+        return stream_head() + answer({"tool_calls": [call(0, "c1", "list_files", "{}")]}, finish="tool_calls")
+
+    provider.answers = [waits, later(text("In short: nothing."))]
+    expect(page.get_by_role("button", name="Steer")).to_be_hidden()
+    send(page, "what is there?")
+    expect(page.get_by_role("button", name="Steer")).to_be_visible()
+    page.fill("#text", "be brief")
+    if by == "button":
+        page.get_by_role("button", name="Steer").click()
+    else:
+        page.press("#text", "Control+Enter")
+    expect(page.locator(".chip")).to_contain_text("be brief")
+    expect(page.locator("#text")).to_have_value("")
+    go_on.set()
+    expect(page.locator(".reply")).to_contain_text("In short: nothing.")
+    expect(page.locator(".reply .msg.user .bubble")).to_have_text("be brief")
+    expect(page.locator(".chip")).to_have_count(0)
+    expect(page.get_by_role("button", name="Steer")).to_be_hidden()
+    assert "be brief" in provider.bodies[1]
+
+
+def test_ctrl_enter_sends_where_nothing_runs(page: Page) -> None:
+    page.fill("#text", "hello")
+    page.press("#text", "Control+Enter")
+    wait_for_rest(page, 1)
+
+
+def test_older_conversations_are_reached_by_keyboard(page: Page, alice: User) -> None:
+    now = timezone.now()
+    Session.objects.bulk_create(
+        Session(
+            id=f"c{n:04}", owner=alice, root_id=f"c{n:04}", agent_id="main", title=f"talk {n}.",
+            updated_at=now - timedelta(days=1, minutes=n),
+        )
+        for n in range(299)
+    )  # fmt: skip
+    page.reload()
+    expect(page.locator("#list .row")).to_have_count(200)
+    page.locator("#list .row").last.focus()
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("button", name="Older conversations")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("#list .row")).to_have_count(300)
+    expect(page.locator("#list .row").nth(200)).to_be_focused()
+    Session.objects.filter(pk="c0298").update(title="brought up to date")
+    page.evaluate("htmx.trigger(document.getElementById('list'), 'refresh')")
+    expect(page.locator("#list .row").last).to_contain_text("brought up to date")
+    expect(page.locator("#list .row")).to_have_count(300)
+    expect(page.locator("#list .row").nth(200)).to_be_focused()
 
 
 def test_the_list_is_a_sheet_on_a_phone(page: Page) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import ipaddress
 import logging
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.conf import settings as configured
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.core.management import CommandError, call_command
 from django.test import AsyncClient, Client
 from django.utils import timezone
@@ -142,6 +145,44 @@ def test_sign_up_is_closed_unless_opened(client: Client, settings: Any) -> None:
     data = {"username": "charlie", "password1": NEW, "password2": NEW}
     assert client.post("/accounts/signup/", data).status_code == 302
     assert client.session["_auth_user_id"] == str(User.objects.get(username="charlie").pk)
+
+
+def sign_up(address: str, number: int, **headers: str) -> Any:
+    data = {"username": f"new{number}", "password1": NEW, "password2": NEW if number % 2 else "different"}
+    return Client(REMOTE_ADDR=address).post("/accounts/signup/", data, headers=headers)
+
+
+@pytest.fixture
+def open_signup(settings: Any) -> Iterator[Any]:
+    cache.clear()
+    settings.BRANCHLINE_SIGNUP = "open"
+    yield settings
+    cache.clear()
+
+
+def test_it_answers_429_after_ten_sign_ups_from_one_address(open_signup: Any) -> None:
+    first = [sign_up("192.0.2.7", number).status_code for number in range(10)]
+    assert first == [200, 302] * 5
+    refused = sign_up("192.0.2.7", 11, **{"X-Forwarded-For": "192.0.2.99"})
+    assert (refused.status_code, refused["Retry-After"]) == (429, "900")
+    assert "Too many attempts" in refused.content.decode()
+    assert not User.objects.filter(username="new11").exists()
+    assert Client(REMOTE_ADDR="192.0.2.7").get("/accounts/signup/").status_code == 200
+    assert sign_up("192.0.2.8", 13).status_code == 302
+
+
+def test_behind_a_trusted_proxy_each_person_has_their_own_ten(open_signup: Any) -> None:
+    open_signup.TRUSTED_PROXIES = [ipaddress.ip_network("192.0.2.7")]
+    answers = [
+        sign_up("192.0.2.7", number, **{"X-Forwarded-For": f"198.51.100.{number}"}).status_code for number in range(11)
+    ]
+    assert 429 not in answers
+
+
+def test_one_network_of_ipv6_is_one_address(open_signup: Any) -> None:
+    answers = [sign_up(f"2001:db8::{number}", number).status_code for number in range(11)]
+    assert answers[-1] == 429
+    assert sign_up("2001:db8:0:1::1", 13).status_code == 302
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash(alice: User) -> None:

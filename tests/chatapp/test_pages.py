@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 def stored(conversation: Session, events: list[dict[str, Any]]) -> None:
     """Event rows as the ledger writes them, after those that are there."""
-    envelope = ("seq", "id", "type", "source", "reply_id")
+    envelope = ("seq", "id", "type", "source", "reply_id", "created_at")
     first = conversation.next_seq
     Event.objects.bulk_create(
         Event(
@@ -70,7 +72,7 @@ def test_new_is_not_made_by_a_link(page: Client) -> None:
     assert page.get("/c/new/").status_code == 405
 
 
-@pytest.mark.parametrize("path", ["/c/{}/", "/c/{}/list/", "/c/{}/older/?before=5"])
+@pytest.mark.parametrize("path", ["/c/{}/", "/c/{}/list/", "/c/{}/older/?before=5", "/c/{}/list/older/"])
 def test_another_persons_conversation_answers_as_an_unknown_one(
     client: Client, talk: Session, bob: User, path: str
 ) -> None:
@@ -135,6 +137,80 @@ def test_the_list_names_states_and_marks_the_current(page: Client, talk: Session
     assert '<span class="m">failed</span>' in html
     assert html.count('aria-current="page"') == 1
     assert "<title>Trip &amp; &lt;b&gt;" in html
+
+
+def many(alice: User, count: int) -> None:
+    """Conversations with equal times among them, a few pinned."""
+    now = timezone.now()
+    Session.objects.bulk_create(
+        Session(
+            id=f"c{n:04}", owner=alice, root_id=f"c{n:04}", agent_id="main", title=f"talk {n}.", pinned=n % 100 == 0,
+            updated_at=now - timedelta(minutes=n // 3),
+        )
+        for n in range(count)
+    )  # fmt: skip
+
+
+def listed(html: str) -> list[str]:
+    return re.findall(r'href="/c/(c\d+)/"', html)
+
+
+def further(html: str) -> str:
+    """Where the button at the end leads."""
+    found = re.search(r'hx-get="([^"]+list/older/[^"]+)"', html)
+    return found[1] if found else ""
+
+
+def reached(html: str) -> str:
+    found = re.search(r'name="until" value="([^"]*)"', html)
+    assert found
+    return found[1]
+
+
+def test_more_conversations_than_the_list_takes_follow_when_asked(page: Client, alice: User) -> None:
+    many(alice, 300)
+    first = page.get("/c/c0007/").content.decode()
+    rest = page.get(further(first)).content.decode()
+    assert len(listed(first)) == 200
+    assert further(rest) == ""
+    wanted = Session.objects.conversations_of(alice).values_list("pk", flat=True)
+    assert listed(first) + listed(rest) == list(wanted)
+    assert rest.count(" autofocus") == 1
+
+
+def test_a_refreshed_list_keeps_what_its_page_has_reached(page: Client, alice: User) -> None:
+    many(alice, 500)
+    first = page.get("/c/c0007/").content.decode()
+    second = page.get(further(first)).content.decode()
+    Session.objects.filter(pk="c0499").update(updated_at=timezone.now())
+    again = page.get("/c/c0007/list/", {"until": reached(second)}).content.decode()
+    assert sorted(listed(again)) == sorted([*listed(first), *listed(second), "c0499"])
+    assert further(again) == further(second)
+    third = page.get(further(again)).content.decode()
+    assert set(listed(again)).isdisjoint(listed(third))
+    assert len(listed(again) + listed(third)) == 500
+    whole = page.get("/c/c0007/list/", {"until": reached(third)}).content.decode()
+    assert len(listed(whole)) == 500
+    assert further(whole) == ""
+
+
+def test_a_heading_stands_once_however_the_list_is_cut(page: Client, alice: User) -> None:
+    many(alice, 300)
+    Session.objects.filter(owner=alice).update(updated_at=timezone.now() - timedelta(days=9), pinned=False)
+    first = page.get("/c/c0007/").content.decode()
+    assert first.count("<h2>Earlier</h2>") == 1
+    assert "<h2>" not in page.get(further(first)).content.decode()
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "bnVsbA", "WzEsMiwzXQ", "W3RydWUsICIyMDI2LTAxLTAxIiwgIngiXQ", "\u0663"])
+def test_a_bad_place_in_the_list_is_not_found(page: Client, talk: Session, cursor: str) -> None:
+    assert page.get(f"/c/{talk.id}/list/older/", {"after": cursor}).status_code == 404
+
+
+def test_a_conversation_that_waits_for_a_slot_says_so(page: Client, talk: Session) -> None:
+    assert "waiting for a free slot" not in page.get(f"/c/{talk.id}/").content.decode()
+    Session.objects.filter(pk=talk.pk).update(status="queued")
+    assert "waiting for a free slot" in page.get(f"/c/{talk.id}/").content.decode()
 
 
 def test_the_page_says_when_answers_are_scripted(page: Client, alice: User) -> None:

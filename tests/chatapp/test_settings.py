@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from chatapp.env import ROWS, BadSetting, Environment, Row, valkey_socket
+from chatapp.env import MODEL_PROVIDERS, ROWS, BadSetting, Environment, Row, valkey_socket
+from chatapp.runtime.provider_catalog import PROVIDERS
 
 BAD = {
     "BRANCHLINE_MODEL": "gpt-4",
     "BRANCHLINE_MODELS": "demo,gpt-4",
     "BRANCHLINE_FALLBACK_MODEL": ":x",
-    "BRANCHLINE_AGENT": "Main Agent",
+    "BRANCHLINE_AGENT": "foo",
     "BRANCHLINE_SIGNUP": "maybe",
     "PUBLIC_URL": "chat.example.org",
     "CSRF_TRUSTED_ORIGINS": "https://a.example/path",
@@ -50,6 +51,18 @@ def test_it_refuses_a_bad_value_in_one_line_that_says_what_is_allowed(row: Row) 
     line = str(refused.value)
     assert re.fullmatch(rf"{row.name} is .+; allowed: .+", line)
     assert (value in line) is not row.secret
+
+
+@pytest.mark.parametrize("name", ["BRANCHLINE_MODEL", "BRANCHLINE_MODELS", "BRANCHLINE_FALLBACK_MODEL"])
+def test_it_refuses_a_provider_that_nobody_knows(name: str) -> None:
+    with pytest.raises(BadSetting, match=rf"{name} is 'opnai:gpt'; allowed: demo or provider:model.*openai, "):
+        Environment({name: "opnai:gpt"})[name]
+
+
+def test_it_takes_a_model_of_each_provider_and_knows_no_other() -> None:
+    assert {*MODEL_PROVIDERS, "demo"} == set(PROVIDERS)
+    listed = [f"{provider}:some/model-1" for provider in MODEL_PROVIDERS]
+    assert Environment({"BRANCHLINE_MODELS": ",".join(listed)})["BRANCHLINE_MODELS"] == listed
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.default.isdigit()], ids=lambda row: row.name)

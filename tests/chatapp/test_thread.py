@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from chatapp import thread
+from chatapp.templatetags.thread import duration
+
+NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 class Ledger:
@@ -15,7 +21,9 @@ class Ledger:
 
     def add(self, kind: str, reply_id: str | None = "r1", **fields: Any) -> dict[str, Any]:
         seq = len(self.events) + 1
-        event = {"seq": seq, "id": f"e{seq}", "type": kind, "source": None, "reply_id": reply_id, **fields}
+        when = (NOON + timedelta(milliseconds=400 * seq)).isoformat().replace("+00:00", "Z")
+        event = {"seq": seq, "id": f"e{seq}", "type": kind, "source": None, "reply_id": reply_id, "created_at": when}
+        event |= fields
         self.events.append(event)
         return event
 
@@ -32,6 +40,8 @@ def a_conversation() -> list[dict[str, Any]]:
     log.add("THINKING_BLOCK_END", block_id="k1", text="hm", state="complete")
     log.add("TEXT_BLOCK_START", block_id="b0")
     log.add("TEXT_BLOCK_END", block_id="b0", text="half", state="discarded")
+    log.add("TOOL_CALL_START", tool_call_id="c0", tool_name="read_file")
+    log.add("TOOL_CALL_END", tool_call_id="c0", tool_name="read_file", args=None, args_text="", state="discarded")
     log.add("MODEL_RETRY", attempt=1, reason="connection_lost")
     log.add("TEXT_BLOCK_START", block_id="b1")
     log.add("TEXT_BLOCK_END", block_id="b1", text="I look **there**.", state="complete")
@@ -42,6 +52,8 @@ def a_conversation() -> list[dict[str, Any]]:
     log.add("TOOL_RESULT_END", tool_call_id="c1", tool_name="read_file", state="success", output="<i>", truncated=True)
     log.message("u3", "hurry", "queued")
     log.message("u3", "hurry", "steered", "r1")
+    log.add("CUSTOM", name="cut_off", value={})
+    log.add("CUSTOM", name="something_else", value={})
     log.add("EXCEED_MAX_ITERS", max_iters=25)
     log.add("TEXT_BLOCK_START", block_id="b2")
     log.add("TEXT_BLOCK_END", block_id="b2", text="So f", state="partial")
@@ -135,3 +147,69 @@ def test_it_leaves_children_and_unknown_types_out() -> None:
     log.add("SOMETHING_NEW")
     folded = thread.fold(log.events)
     assert (folded.items, folded.last_seq) == ([], 2)
+
+
+def parts(log: Ledger) -> list[Any]:
+    reply = thread.fold(log.events).items[0]
+    assert isinstance(reply, thread.Reply)
+    return reply.parts
+
+
+def test_it_drops_a_discarded_call() -> None:
+    log = Ledger()
+    log.add("TOOL_CALL_START", tool_call_id="c1", tool_name="x")
+    log.add("TOOL_CALL_END", tool_call_id="c1", tool_name="x", args=None, args_text="", state="discarded")
+    assert parts(log) == []
+
+
+def test_it_notes_an_answer_that_was_cut_off_and_passes_unknown_names_over() -> None:
+    log = Ledger()
+    log.add("CUSTOM", name="cut_off", value={})
+    log.add("CUSTOM", name="unheard_of", value={})
+    assert [part.text for part in parts(log)] == ["The answer hit the model's length limit."]
+
+
+def test_it_waits_for_a_slot_until_the_agent_starts() -> None:
+    log = Ledger()
+    log.add("CUSTOM", None, name="queued", value={"reason": "user_limit"})
+    assert thread.fold(log.events).waiting
+    log.add("AGENT_START", trigger="user")
+    assert not thread.fold(log.events).waiting
+
+
+@pytest.mark.parametrize("as_row", [False, True])
+def test_a_call_knows_how_long_it_took(as_row: bool) -> None:
+    log = Ledger()
+    log.add("TOOL_RESULT_START", tool_call_id="c1", tool_name="x")
+    log.add("TOOL_RESULT_END", tool_call_id="c1", tool_name="x", state="success", output="")
+    for event in log.events if as_row else []:
+        event["created_at"] = datetime.fromisoformat(event["created_at"])
+    assert parts(log)[0].took == timedelta(milliseconds=400)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, ""), (-1, ""), (0.0004, ""), (0.25, "250 ms"), (0.9996, "1.0 s"), (1.25, "1.2 s"), (59.97, "1 min 0 s"),
+     (125.6, "2 min 5 s")],
+)  # fmt: skip
+def test_a_duration_reads_as_a_person_says_it(seconds: float, text: str) -> None:
+    assert duration(timedelta(seconds=seconds)) == text
+
+
+def failed(**fields: Any) -> Any:
+    log = Ledger()
+    log.add("RUN_FAILED", **fields)
+    return parts(log)[0]
+
+
+def test_a_failure_has_our_line_and_the_detail_where_it_says_more() -> None:
+    failure = failed(code="wrong_key", detail="X refused the key. The operator must check X_KEY.")
+    assert failure.line == "The model's provider refused the key."
+    assert failure.detail == "X refused the key. The operator must check X_KEY."
+    assert failed(code="timeout", detail="X sent nothing for too long.").detail == ""
+
+
+def test_a_failure_of_an_unknown_code_says_its_detail_once() -> None:
+    failure = failed(code="brand_new", detail="Something else.")
+    assert (failure.line, failure.detail) == ("Something else.", "")
+    assert failed(code="", detail="").line

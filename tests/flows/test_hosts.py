@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 from datetime import timedelta
@@ -11,18 +12,21 @@ import django_rq
 import pytest
 import redis
 from django.contrib.auth.models import User
+from django.test import override_settings
 from django.utils import timezone
 from rq import Queue
 
 from chatapp.models import Event, InboxItem, Session, ToolCall
 from chatapp.runtime.errors import LeaseLost
+from chatapp.runtime.loop import Signals
 from chatapp.runtime.messages import Block, Completion, Usage, user_message
 from chatapp.runtime.ports import Calls, ModelCall, NewCall, Request, Rested, Work
 from chatapp.store import checkpoints, claims, db, posts
 from chatapp.store.conversations import create_conversation, delete_conversation
 from chatapp.store.posts import Draft
-from gateway import jobs, queue
-from gateway.wiring import dead_owners, lock_owner
+from gateway import commands, jobs, queue
+from gateway.ending import end
+from gateway.wiring import clean_up, dead_owners, lock_owner
 from tests.fakes import Gate
 from tests.flows.conftest import Server, eventually
 
@@ -38,7 +42,7 @@ def asked(alice: User) -> Session:
 
 
 def claimed(session: Session, owner: str = "one") -> Work:
-    work = claims.claim(session.pk, owner).value
+    work = claims.claim(session.pk, owner, "interactive").value
     assert work is not None
     return work
 
@@ -61,7 +65,7 @@ def new_call(number: int, *, read_only: bool) -> NewCall:
 
 def test_it_gives_a_session_to_one_host(asked: Session) -> None:
     assert isinstance(claimed(asked).next, Request)
-    assert claims.claim(asked.pk, "two").value is None
+    assert claims.claim(asked.pk, "two", "interactive").value is None
 
 
 def test_it_refuses_the_checkpoints_of_a_host_that_came_back_late(asked: Session) -> None:
@@ -75,7 +79,7 @@ def test_it_refuses_the_checkpoints_of_a_host_that_came_back_late(asked: Session
     ):
         with pytest.raises(LeaseLost):
             late()
-    assert claims.renew(fresh).value is False
+    assert claims.renew(fresh).value == ""
     assert "TEXT_BLOCK_START" not in types(asked)
 
 
@@ -117,10 +121,121 @@ def test_it_obeys_a_stop_that_its_dead_host_never_saw(asked: Session, alice: Use
     assert "MODEL_RETRY" not in types(asked)
 
 
-def test_it_stops_a_reply_that_nobody_has_claimed_yet(asked: Session, alice: User) -> None:
+def test_it_settles_at_once_the_stop_of_a_reply_that_nobody_hosts(asked: Session, alice: User) -> None:
     posts.stop(alice.pk, asked.pk)
-    assert isinstance(claimed(asked).next, Rested)
+    asked.refresh_from_db()
+    assert asked.status == "idle"
     assert types(asked) == ["USER_MESSAGE", "AGENT_START", "AGENT_END"]
+    assert claims.claim(asked.pk, "one", "interactive").value is None
+
+
+def test_it_goes_on_with_the_queue_after_such_a_stop_and_holds_it_after_a_wider_one(
+    asked: Session, alice: User
+) -> None:
+    claimed(asked)
+    posts.post_message(alice.pk, asked.pk, Draft("queued"))
+    lapse(asked)
+    posts.stop(alice.pk, asked.pk, "all")
+    asked.refresh_from_db()
+    assert asked.status == "idle"
+    assert InboxItem.objects.get(text="queued").state == "queued"
+    posts.post_message(alice.pk, asked.pk, Draft("go on"))
+    work = claimed(asked)
+    assert [p["parts"][0]["content"] for p in work.next.appended] == ["queued", "go on"]  # type: ignore[union-attr]
+
+
+def test_it_does_not_stop_the_reply_after_the_one_that_was_meant(asked: Session, alice: User) -> None:
+    work = claimed(asked)
+    assert isinstance(work.next, Request)
+    posts.post_message(alice.pk, asked.pk, Draft("queued"))
+    posts.stop(alice.pk, asked.pk)
+    assert claims.renew(work.hold).value == work.next.reply_id
+    following = checkpoints.record_response(work.hold, said(), [], [], ModelCall()).value
+    assert isinstance(following, Request)
+    assert claims.renew(work.hold).value == ""
+    with pytest.raises(LeaseLost):
+        checkpoints.interrupt(work.hold, work.next.reply_id, None, [], None)
+    signals = Signals()
+    signals.enter(following.reply_id)
+    signals.stop(work.next.reply_id)
+    assert not signals._stopped
+
+
+def test_it_lets_nobody_wait_behind_one_persons_full_queue(asked: Session, alice: User, bob: User) -> None:
+    claimed(asked)
+    for _ in range(3):
+        more = create_conversation(alice, model="scripted")
+        posts.post_message(alice.pk, more.pk, Draft("Hi"))
+    theirs = create_conversation(bob, model="scripted")
+    posts.post_message(bob.pk, theirs.pk, Draft("Hi"))
+    with override_settings(BRANCHLINE_RUNNING_PER_USER=1):
+        for session_id in claims.due("interactive", 3):
+            assert claims.claim(session_id, "one", "interactive").value is None
+        assert claims.due("interactive", 3) == [theirs.pk]
+    queued = Event.objects.filter(type="CUSTOM", data__name="queued")
+    assert queued.count() == 3
+
+
+def test_it_leaves_the_other_lane_alone(asked: Session) -> None:
+    assert claims.claim(asked.pk, "worker", "background").value is None
+
+
+def test_it_says_once_that_the_steps_are_used_up_also_after_a_crash(asked: Session) -> None:
+    Session.objects.filter(pk=asked.pk).update(declaration={**asked.declaration, "steps": 0})
+    claimed(asked)
+    lapse(asked)
+    claimed(asked, "two")
+    assert types(asked).count("EXCEED_MAX_ITERS") == 1
+
+
+def test_it_counts_a_request_that_was_cut_by_a_crash(asked: Session) -> None:
+    claimed(asked)
+    lapse(asked)
+    claimed(asked, "two")
+    asked.refresh_from_db()
+    assert (asked.requests, asked.estimated) == (1, True)
+
+
+def test_it_reads_a_snapshot_of_another_version(asked: Session) -> None:
+    Session.objects.filter(pk=asked.pk).update(declaration={**asked.declaration, "from_the_future": 1})
+    assert isinstance(claimed(asked).next, Request)
+
+
+async def test_it_fails_a_turn_that_breaks_visibly_and_once(server: Server, conversation: Session) -> None:
+    server.models.then("half", RuntimeError("a bug")).then("works")
+    await server.send(conversation, "Hi")
+    assert (await server.failure(conversation))["code"] == "internal"
+    assert len(server.models.requests) == 1
+    assert (await server.types(conversation))[-3:] == ["MODEL_CALL_END", "RUN_FAILED", "AGENT_END"]
+    await server.send(conversation, "Again")
+    assert (await server.rest(conversation)).status == "idle"
+
+
+async def test_it_removes_the_rows_and_files_of_a_deleted_conversation(
+    server: Server, conversation: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate()
+    server.models.then("half", gate)
+    await server.send(conversation, "Hi")
+    await gate.reached.wait()
+    engine = server.gateway.engine
+    assert engine is not None
+    folder = engine.kit.workspaces / conversation.pk
+    await asyncio.to_thread(folder.mkdir, parents=True)
+    await commands.delete_conversation(conversation.owner_id, conversation.pk)
+
+    async def stopped() -> bool:
+        return not engine.hosted
+
+    await eventually(stopped, 1)
+    cleaning = asyncio.create_task(clean_up())
+    rows = Event.objects.filter(conversation_id=conversation.pk)
+
+    async def gone() -> bool:
+        return not await db.run(rows.exists) and not folder.exists()
+
+    await eventually(gone)
+    await end([cleaning])
 
 
 def test_it_meets_a_stop_at_the_next_checkpoint_when_no_doorbell_came(asked: Session, alice: User) -> None:
@@ -134,7 +249,7 @@ def test_it_meets_a_stop_at_the_next_checkpoint_when_no_doorbell_came(asked: Ses
 
 def test_it_ends_the_turns_of_a_deleted_conversation(asked: Session, alice: User) -> None:
     hold = claimed(asked).hold
-    assert delete_conversation(alice, asked.pk)
+    assert delete_conversation(alice.pk, asked.pk).wake == (asked.pk,)
     with pytest.raises(LeaseLost):
         checkpoints.begin_block(hold, "text", "b")
     assert claims.due("interactive", 10) == []
@@ -155,7 +270,7 @@ async def test_it_takes_over_from_a_dead_process_before_its_lease_lapses(
     assert engine is not None
     engine.turns = 0
     await server.send(conversation, "Hi")
-    await db.run(claims.claim, conversation.pk, "dead")
+    await db.run(claims.claim, conversation.pk, "dead", "interactive")
     engine.dead_owners = lambda: ["dead"]
     engine.turns = 8
     assert (await server.rest(conversation, 1.5)).status == "idle"

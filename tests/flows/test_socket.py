@@ -192,6 +192,7 @@ async def test_it_refuses_a_wrong_origin_and_a_bad_token_before_the_handshake(pr
         {"Origin": f"http://127.0.0.1:{product.port}.evil.example"},
         {},
         {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Bearer {product.token}", "Origin": "https://evil.example"},
     ]
     for headers in cases:
         with pytest.raises(websockets.InvalidStatus):
@@ -203,6 +204,7 @@ async def test_it_accepts_and_then_closes_for_strangers_and_unknown_conversation
     for conversation, headers, code in (
         (known, {"Origin": product.url}, 4401),
         ("0" * 32, {"Authorization": f"Bearer {product.token}"}, 4404),
+        ("no-such_ID", {"Authorization": f"Bearer {product.token}"}, 4404),
     ):
         url = f"ws://127.0.0.1:{product.port}/ws/c/{conversation}/"
         async with websockets.connect(url, additional_headers=headers) as ws:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from chatapp.runtime.tools import Answered, Tool, ToolContext
 from chatapp.store import db
 from chatapp.store.conversations import create_conversation
 from gateway import commands
+from gateway.feed import Follower
 from tests.fakes import Call, Gate
 from tests.flows.conftest import Server, eventually
 
@@ -311,6 +313,9 @@ async def test_it_fails_an_empty_answer_instead_of_showing_nothing(server: Serve
         (Call("nowhere"), "error", "no tool named"),
         (Call("read_file", '{"path": 3}'), "error", "Invalid arguments"),
         (Call("read_file", "{not json"), "error", "not a JSON object"),
+        (Call("read_file", '{"path": 12345678901234567890123}'), "error", "not a JSON object"),
+        (Call("read_file", '{"path":' + "[" * 300 + "]" * 300 + "}"), "error", "not a JSON object"),
+        (Call("x" * 5000), "error", "no tool named"),
         (Call("write_file", '{"path": "a", "content": "b"}'), "denied", "needs a person's OK"),
     ],
 )
@@ -430,3 +435,92 @@ async def test_it_ends_a_turn_at_the_token_cap(server: Server, conversation: Ses
     assert row.error
     assert row.error["code"] == "token_cap"
     assert len(server.models.requests) == 1
+
+
+async def test_it_shows_no_delta_of_a_stopped_reply_even_if_its_host_goes_on(
+    server: Server, conversation: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, late = Gate(), Gate()
+    server.models.then("before", gate, " after", late)
+    engine = server.gateway.engine
+    assert engine is not None
+    texts: list[str] = []
+    async with aclosing(Follower(server.gateway.bus, conversation.pk, 0).frames()) as batches:  # type: ignore[type-var]
+        await server.send(conversation, "Hi")
+        async for batch in batches:
+            texts += [frame["text"] for frame in batch if frame["kind"] == "delta"]
+            if texts and not gate.opened.is_set():
+                monkeypatch.setattr(engine, "ring", lambda session_id: None)
+                await commands.stop(conversation.owner_id, conversation.pk, "reply")
+                gate.opened.set()
+                await late.reached.wait()
+                # Longer than any gathering window: what is to be sent of it, is.
+                await asyncio.sleep(0.1)
+                late.opened.set()
+            if any(frame.get("type") == "AGENT_END" for frame in batch):
+                break
+    assert texts == ["before"]
+
+
+async def test_it_declines_nothing_and_just_queues_where_nobody_is_asked(server: Server, conversation: Session) -> None:
+    gate = Gate()
+    server.models.then("one", gate)
+    await server.send(conversation, "first")
+    await gate.reached.wait()
+    await server.send(conversation, "second", mode="decline")
+    gate.opened.set()
+    await server.rest(conversation)
+    assert server.models.requests[1].texts[-1] == "second"
+
+
+async def test_it_starts_a_turn_with_a_steer_that_finds_nothing_running(server: Server, conversation: Session) -> None:
+    await server.send(conversation, "Hi", mode="steer")
+    await server.rest(conversation)
+    assert server.models.requests[0].texts == ["Hi"]
+
+
+async def test_it_fails_when_the_fallback_fails_too(server: Server, conversation: Session) -> None:
+    engine = server.gateway.engine
+    assert engine is not None
+    engine.kit = replace(engine.kit, fallback_model="spare")
+    for _ in range(4):
+        server.models.then("half", CUT)
+    await server.send(conversation, "Hi")
+    assert (await server.failure(conversation))["code"] == "connection_lost"
+    assert [r.model for r in server.models.requests] == ["scripted"] * 3 + ["spare"]
+
+
+@override_settings(BRANCHLINE_TOKEN_CAP_USER_DAY=15)
+async def test_it_ends_a_turn_at_the_persons_cap_for_the_day(server: Server, conversation: Session) -> None:
+    other = await db.run(lambda: create_conversation(conversation.owner, model="scripted"))
+    await server.send(conversation, "Hi")
+    await server.rest(conversation)
+    await server.send(other, "Hi")
+    assert (await server.failure(other))["code"] == "token_cap"
+
+
+async def test_it_queues_what_is_over_one_servers_turns(server: Server, conversation: Session) -> None:
+    engine = server.gateway.engine
+    assert engine is not None
+    engine.turns = 1
+    gate = Gate()
+    server.models.then("one", gate).then("two")
+    other = await db.run(lambda: create_conversation(conversation.owner, model="scripted"))
+    await server.send(conversation, "first")
+    await gate.reached.wait()
+    await server.send(other, "second")
+    gate.opened.set()
+    await server.rest(other)
+    assert server.models.requests[1].texts == ["second"]
+
+
+async def test_it_refuses_arguments_that_are_longer_than_an_event_may_be(server: Server, conversation: Session) -> None:
+    engine = server.gateway.engine
+    assert engine is not None
+    engine.kit = replace(engine.kit, args_limit=100)
+    server.models.then(Call("read_file", '{"path": "' + "x" * 200 + '"}')).then("I see.")
+    await server.send(conversation, "Go")
+    await server.rest(conversation)
+    end = next(e for e in await server.events(conversation) if e["type"] == "TOOL_CALL_END")
+    assert end["args"] is None
+    assert len(end["args_text"]) < 300

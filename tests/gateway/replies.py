@@ -26,7 +26,7 @@ def sent(session: Session, text: str = "hello", mode: str = "queue") -> Posted:
 
 
 def claimed(session: Session) -> Hold:
-    work = claims.claim(session.pk, "host").value
+    work = claims.claim(session.pk, "host", "interactive").value
     if work is None:
         raise NotFound("nothing to claim")
     return work.hold

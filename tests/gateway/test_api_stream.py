@@ -221,7 +221,7 @@ async def test_it_ends_when_the_conversation_is_deleted(api: Api, alice: User, r
     await db.run(sent, row)
     reader = await _follow(api, row)
     await reader.until("USER_MESSAGE")
-    await db.run(conversations.delete_conversation, alice, row.pk)
+    await db.run(conversations.delete_conversation, alice.pk, row.pk)
     await _ends(reader, running)
 
 

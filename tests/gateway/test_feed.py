@@ -78,7 +78,7 @@ class Turn:
 async def turn(running: Gateway, conversation: Session) -> Turn:
     ledger = running.ledger
     await ledger.write(posts.post_message, conversation.owner_id, conversation.pk, Draft("Hi"))
-    work = await ledger.write(claims.claim, conversation.pk, "me")
+    work = await ledger.write(claims.claim, conversation.pk, "me", "interactive")
     assert work is not None
     seq = await ledger.write(begin_block, work.hold, "text", "block")
     return Turn(running, conversation, work.hold, seq)
@@ -114,7 +114,8 @@ async def test_it_drops_repeats_of_events_and_of_deltas(
     viewer = Viewer(running, conversation)
     await turn.say("abc")
     await viewer.until("caught_up")
-    for _, fields in live_valkey.xrange(stream_key(conversation.pk)):  # type: ignore[union-attr]
+    entries: Any = live_valkey.xrange(stream_key(conversation.pk))
+    for _, fields in entries:
         live_valkey.xadd(stream_key(conversation.pk), fields)
     await turn.say("def")
     delta = await viewer.next()
@@ -160,7 +161,7 @@ async def test_it_shows_no_block_that_has_ended(
     )
     seen = await Viewer(running, conversation, after=5).until("caught_up")
     assert [f for f in seen if f["kind"] == "delta"] == []
-    running.publisher.close(["block"])
+    running.publisher.close(conversation.pk, ["block"])
     await running.publisher.flush()
     assert live_valkey.hgetall(open_key(conversation.pk)) == {}
 

@@ -77,6 +77,11 @@ def test_it_refuses_what_is_no_frame(raw: str) -> None:
         ({"text": "Hi", "force_sync": "maybe"}, "force_sync"),
         ({"text": "Hi", "force_sync_timeout_seconds": "soon"}, "force_sync_timeout_seconds"),
         ({"text": "Hi", "attributes": []}, "attributes"),
+        ({"kind": "message.delete", "message_id": "a\ud800"}, "message_id"),
+        ({"kind": "message.delete", "message_id": "a\x00"}, "message_id"),
+        ({"kind": "run.stop", "session_id": 7}, "session_id"),
+        ({"kind": "run.stop", "scope": "half"}, "scope"),
+        ({"kind": "seen", "frames": True}, "frames"),
         ({"text": "Hi", "attributes": {"a": "\x00"}}, "attributes"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import os
 import re
@@ -17,20 +18,16 @@ from typing import Any
 
 import psutil
 import pytest
+import websockets
 from django.conf import settings
 
 from gateway import valkey
-from gateway.supervisor import check_port, only_one
+from gateway.supervisor import STOP_GRACE, check_port, only_one
 from gateway.valkey import CannotStart
 from tests.conftest import wait_until
+from tests.product import Product, free_port
 
 MANAGE = [sys.executable, str(settings.BASE_DIR / "manage.py")]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def environment(data: Path, **more: str) -> dict[str, str]:
@@ -119,6 +116,31 @@ def test_it_starts_restarts_what_dies_and_leaves_nothing_running(tmp_path: Path)
         wait_until(lambda: gone(left))
 
 
+async def test_a_stop_in_mid_reply_calls_the_viewers_back_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    product = Product(tmp_path)
+    try:
+        await asyncio.to_thread(product.start)
+        conversation = product.conversation()
+        async with product.join(conversation) as client:
+            await client.send("message.send", ref=1, text="slow 5000")
+            await client.until(lambda frame: frame["kind"] == "delta")
+            began = time.monotonic()
+            stopping = asyncio.create_task(asyncio.to_thread(product.stop))
+            with pytest.raises(websockets.ConnectionClosed) as closed:
+                await client.until(lambda frame: False)
+            await stopping
+            assert time.monotonic() - began < STOP_GRACE
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1012
+        await asyncio.to_thread(product.start)
+        async with product.join(conversation, client.seqs[-1]) as again:
+            on = await again.until(lambda frame: frame["kind"] == "delta")
+        assert on["reply_id"] == client.events[-1]["reply_id"]
+        product.api("POST", f"/conversations/{conversation}/stop", scope="reply")
+    finally:
+        await asyncio.to_thread(product.stop)
+
+
 def test_it_takes_everything_along_when_it_is_killed_and_starts_again(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with up(data, "--workers", "1") as running:
@@ -147,6 +169,8 @@ def test_the_printed_link_logs_in_once_and_is_not_in_the_servers_log(tmp_path: P
         (["--port", "0"], {}, "--port is 1 to 65535"),
         (["--workers", "65"], {}, "--workers 0 to 64"),
         ([], {"REDIS_URL": "nowhere"}, "REDIS_URL is (not shown); allowed"),
+        ([], {"BRANCHLINE_AGENT": "foo"}, "BRANCHLINE_AGENT is 'foo'; allowed: main"),
+        ([], {"BRANCHLINE_MODEL": "opnai:gpt"}, "BRANCHLINE_MODEL is 'opnai:gpt'; allowed: demo or provider:model"),
     ],
 )
 def test_it_refuses_what_it_must_not_do_in_one_line(

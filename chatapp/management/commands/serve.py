@@ -10,7 +10,20 @@ from django.conf import settings
 from django.core.management.base import BaseCommand
 from django.utils.module_loading import import_string
 
-from chatapp.runtime.provider_catalog import default_model
+from chatapp.runtime.errors import ProviderError
+from chatapp.runtime.providers import Models, ProviderSettings
+
+
+def unusable_models() -> list[str]:
+    """What is wrong with each named model. It may be right tomorrow, so the start goes on."""
+    models, wrong = Models(ProviderSettings(settings.PROVIDERS)), []
+    names = (settings.BRANCHLINE_MODEL, *settings.BRANCHLINE_MODELS, settings.BRANCHLINE_FALLBACK_MODEL)
+    for name in dict.fromkeys(filter(None, names)):
+        try:
+            models.check(name)
+        except ProviderError as error:
+            wrong.append(f"{name} cannot answer: {error.detail}")
+    return wrong
 
 
 class Command(BaseCommand):
@@ -23,8 +36,10 @@ class Command(BaseCommand):
         parser.add_argument("--port", type=int, default=8000)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # Looked for here, once: `up` would import the model library for it a second time.
-        settings.BRANCHLINE_MODEL = settings.BRANCHLINE_MODEL or default_model(settings.PROVIDERS)
         server = import_string("gateway.server.Server")
         application = import_string(settings.ASGI_APPLICATION)
+        # The host does it too, but after the first pages may have been asked for.
+        import_string("gateway.wiring.settle_model")()
+        for line in unusable_models():
+            self.stderr.write(f"warning: {line}")
         sys.exit(server(application, options["host"], options["port"]).serve())

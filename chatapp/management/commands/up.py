@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connections
@@ -101,6 +102,8 @@ class Command(BaseCommand):
             if user:
                 link = url + reverse("once", args=[create_link(user)])
                 self.say(f"Log in once as {user.username} within 10 minutes: {link}")
+            elif not User.objects.filter(is_superuser=True, is_active=True).exists():
+                self.say("There is no administrator yet. Make one: python manage.py createsuperuser")
         finally:
             connections.close_all()
 
