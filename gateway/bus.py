@@ -147,6 +147,8 @@ class Bus:
         await pubsub.ping()
 
     def _hear(self, message: dict[str, Any]) -> None:
+        if message["type"] == "pong":
+            return
         channel = message["channel"].decode()
         if message["type"] == "subscribe":
             future = self._subscribed.pop(channel, None)

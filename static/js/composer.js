@@ -1,7 +1,9 @@
 // The composer: sends once, keeps the text until the server has it, keeps drafts, edits queued messages.
 import { keep, kept } from "./store.js";
 
-// How a socket closes that was sent more than it takes, and those that nobody may open again.
+// What a server's socket takes at most, in bytes: it hangs up on more, and sending again would never end.
+const FRAME_MAX = 4 * 1024 * 1024 - 4096;
+// How a socket closes that was sent more than something on the way takes, and those that nobody may open again.
 const TOO_LARGE = 1009;
 const FOR_GOOD = [4401, 4404];
 
@@ -75,7 +77,9 @@ export function startComposer(chat, follow) {
 
   form.addEventListener("htmx:ws:before:message:outgoing", (event) => {
     const { values } = event.detail.message;
-    if (pending || !values.text.trim()) {
+    const tooLarge = new Blob([JSON.stringify(values)]).size > FRAME_MAX;
+    if (tooLarge) problem.textContent = problem.dataset.tooLong;
+    if (tooLarge || pending || !values.text.trim()) {
       event.preventDefault();
       return;
     }
@@ -117,7 +121,7 @@ export function startComposer(chat, follow) {
     },
     closed(code) {
       if (!pending) return;
-      problem.textContent = code === TOO_LARGE ? problem.dataset.tooLarge : problem.dataset.lost;
+      problem.textContent = code === TOO_LARGE ? problem.dataset.tooLong : problem.dataset.lost;
       if (code === TOO_LARGE || FOR_GOOD.includes(code)) done();
     },
   };

@@ -196,3 +196,20 @@ async def test_it_lets_go_of_its_doorbell_when_a_viewer_leaves(running: Gateway,
         async with aclosing(Follower(running.bus, conversation.pk, 0).frames()) as frames:  # type: ignore[type-var]
             await anext(frames)
     assert running.bus._bells == {}
+
+
+async def test_it_hears_doorbells_after_a_long_silence(
+    running: Gateway, conversation: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewer = Viewer(running, conversation)
+    await viewer.until("caught_up")
+    pongs: list[str] = []
+    hear = running.bus._hear
+    monkeypatch.setattr("gateway.bus.LISTEN_SECONDS", 0.02)
+    monkeypatch.setattr(running.bus, "_hear", lambda message: (pongs.append(message["type"]), hear(message)))
+    await running.ledger.write(posts.post_message, conversation.owner_id, conversation.pk, Draft("first"))
+    async with asyncio.timeout(5):
+        while pongs.count("pong") < 3:
+            await asyncio.sleep(0.01)
+    await running.ledger.write(posts.post_message, conversation.owner_id, conversation.pk, Draft("second"))
+    assert [(await viewer.next())["text"] for _ in range(2)] == ["first", "second"]
