@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from chatapp.runtime.errors import BranchlineError, LeaseLost
 from chatapp.runtime.ids import new_id
-from chatapp.runtime.loop import Kit, Signals, advance
+from chatapp.runtime.loop import Kit, advance
 from chatapp.runtime.ports import Failure, Rested, Work
+from chatapp.runtime.signals import Signals
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -33,6 +32,7 @@ from chatapp.runtime.ports import (
     Rested,
     Work,
 )
+from chatapp.runtime.signals import Signals, Stopped
 from chatapp.runtime.tools import Answered, Tool, ToolContext
 from chatapp.runtime.toolsets.files import Workspace
 
@@ -43,10 +43,6 @@ STEP_RETRIES = 2
 DELTA = {"text": DeltaType.TEXT, "thinking": DeltaType.THINKING, "call": DeltaType.TOOL_CALL}
 NEEDS_OK = "Not executed: this tool needs a person's OK, and nobody can be asked for it here yet."
 TOOL_BUG = "This tool broke: a fault of the tool, not of the arguments. Do not call it the same way again."
-
-
-class Stopped(Exception):
-    """The person stopped this reply."""
 
 
 @dataclass(frozen=True)
@@ -64,44 +60,6 @@ class Kit:
     file_limit: int = 10 * 1024 * 1024
     workspace_limit: int = 200 * 1024 * 1024
     fallback_model: str = ""
-
-
-@dataclass
-class Signals:
-    """How the engine reaches a turn: `stop` breaks off what its reply waits for, `draining` ends it at a checkpoint."""
-
-    draining: bool = False
-    reply_id: str = ""
-    _stopped: bool = False
-    _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
-
-    def enter(self, reply_id: str) -> None:
-        """The turn works on this reply now; a stop that was meant for an earlier one is over with it."""
-        if reply_id != self.reply_id:
-            self.reply_id, self._stopped = reply_id, False
-
-    def stop(self, reply_id: str) -> None:
-        if reply_id and reply_id == self.reply_id and not self._stopped:
-            self._stopped = True
-            for task in self._waiting:
-                task.cancel()
-
-    async def unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await `work`; raises Stopped when the person stops the reply first. Its checkpoints run to their end."""
-        if self._stopped:
-            work.close()
-            raise Stopped
-        task = asyncio.ensure_future(work)
-        self._waiting.add(task)
-        try:
-            return await task
-        except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if self._stopped and not (current and current.cancelling()):
-                raise Stopped from None
-            raise
-        finally:
-            self._waiting.discard(task)
 
 
 @dataclass

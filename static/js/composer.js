@@ -101,6 +101,7 @@ export function startComposer(chat, follow) {
     form.classList.remove("sending");
   }
   function again(connection) {
+    problem.textContent = "";
     if (pending) connection.socket.send(JSON.stringify(pending.frame));
   }
   chat.addEventListener("htmx:ws:after:connection", (event) => again(event.detail.connection));

@@ -137,8 +137,10 @@ def test_a_message_sent_without_a_connection_is_kept_and_goes_out_once(page: Pag
     expect(page.locator("#link")).to_have_text("reconnecting…")
     send(page, "are you there?")
     expect(page.locator("#text")).to_have_value("are you there?")
+    expect(page.locator("#problem")).to_contain_text("Not sent yet")
     server.start()
     wait_for_rest(page, 1)
+    expect(page.locator("#problem")).to_be_empty()
     expect(page.locator("#text")).to_have_value("")
     expect(page.locator(".msg.user")).to_have_count(1)
 
@@ -210,6 +212,9 @@ def test_a_connection_that_ended_says_so_and_is_made_again_when_asked(
     wait_for_rest(page, 1)
     routes[0].close(code=code)
     expect(page.locator("#link")).to_have_text("The connection ended.")
+    send(page, "lost?")
+    expect(page.locator("#problem")).to_have_text("The connection ended.")
+    expect(page.locator("#text")).to_have_value("lost?")
     page.get_by_role("button", name="Reconnect").click()
     expect(page.locator("#link")).to_have_text("connected")
     expect(page.get_by_role("button", name="Reconnect")).to_be_hidden()
@@ -217,6 +222,7 @@ def test_a_connection_that_ended_says_so_and_is_made_again_when_asked(
     send(page, "and again")
     wait_for_rest(page, 2)
     assert "after=0" not in routes[1].url
+    expect(page.locator("#problem")).to_be_empty()
     expect(page.locator(".msg.user .bubble")).to_have_text(["hello", "and again"])
 
 

@@ -18,9 +18,9 @@ from rq import Queue
 
 from chatapp.models import Event, InboxItem, Session, ToolCall
 from chatapp.runtime.errors import LeaseLost
-from chatapp.runtime.loop import Signals
 from chatapp.runtime.messages import Block, Completion, Usage, user_message
 from chatapp.runtime.ports import Calls, ModelCall, NewCall, Request, Rested, Work
+from chatapp.runtime.signals import Signals
 from chatapp.store import checkpoints, claims, db, posts
 from chatapp.store.conversations import create_conversation, delete_conversation
 from chatapp.store.posts import Draft
