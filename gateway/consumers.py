@@ -18,7 +18,7 @@ from django.http.request import validate_host
 
 from chatapp.accounts import authenticate_token
 from chatapp.models import ApiToken, Session
-from chatapp.runtime.errors import BranchlineError, InvalidField
+from chatapp.runtime.errors import BranchlineError
 from chatapp.runtime.ids import new_id
 from chatapp.store import db
 from gateway import commands, protocol
@@ -215,7 +215,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
 
     async def _refuse(self, raw: str | bytes, problem: BranchlineError) -> None:
         await self._send_small(protocol.error(protocol.reference(raw), problem))
-        self.bad = self.bad + 1 if isinstance(problem, protocol.BadFrame | InvalidField) else 0
+        self.bad = self.bad + 1 if isinstance(problem, protocol.BadFrame) else 0
         if self.bad >= 5:
             await self.close(code=BAD_FRAMES)
 

@@ -15,14 +15,15 @@ from typing import Any, Protocol
 from daphne.server import Server as DaphneServer  # isort: skip
 from daphne.endpoints import build_endpoint_description_strings
 from daphne.ws_protocol import WebSocketProtocol
+from django.conf import settings
 from twisted.internet import reactor
 
 # More than the engine gives running turns to reach a checkpoint: the viewers are called back after that.
 STOP_SECONDS = 11.0
 # Applications that do not end when cancelled are left behind after this.
 LAST_SECONDS = 3.0
-# 200,000 characters, each escaped in JSON as a surrogate pair, and the rest of the frame.
-FRAME_BYTES = 4 * 1024 * 1024
+# The longest text with each character escaped in JSON as a surrogate pair, and the rest of the frame.
+FRAME_BYTES = 12 * settings.BRANCHLINE_MESSAGE_CHARS + 1024 * 1024
 QUIET = ("/static/", "/healthz", "/readyz", "/metrics")
 logger = logging.getLogger(__name__)
 access = logging.getLogger("gateway.access")

@@ -77,9 +77,13 @@ class Product:
         log.close()
         wait_until(self._answers, 40)
         if not self.token:
-            self.manage("createsuperuser", "--noinput", "--username", "alice", "--email", "a@example.org")
-            self.token = self.manage("api_token", "alice").splitlines()[-1]
+            self.token = self.person("alice")
         return self
+
+    def person(self, name: str) -> str:
+        """Make an account; its token."""
+        self.manage("createsuperuser", "--noinput", "--username", name, "--email", f"{name}@example.org")
+        return self.manage("api_token", name).splitlines()[-1]
 
     def _answers(self) -> bool:
         assert self.process is not None
@@ -131,8 +135,8 @@ class Product:
         assert got.status_code == 200, got.text
         return list(got.json()["items"])
 
-    def join(self, conversation: str, after: int | str = 0) -> Client:
-        return Client(f"ws://127.0.0.1:{self.port}/ws/c/{conversation}/?after={after}", self.token)
+    def join(self, conversation: str, after: int | str = 0, token: str = "") -> Client:
+        return Client(f"ws://127.0.0.1:{self.port}/ws/c/{conversation}/?after={after}", token or self.token)
 
 
 class Client:

@@ -110,8 +110,9 @@ def announce_message(writer: Writer, session: Session, item: InboxItem, state: s
     if item.announced == state:
         return item.seq
     event = writer.event(
-        session, EventType.USER_MESSAGE, message_id=item.id, text=item.text, state=state, author=item.author
-    )
+        session, EventType.USER_MESSAGE, message_id=item.id, text=item.text, state=state, author=item.author,
+        mode=item.mode,
+    )  # fmt: skip
     item.announced = state
     item.seq = item.seq or event.seq
     return event.seq

@@ -286,6 +286,9 @@ def test_a_tool_call_shows_what_was_asked_and_answered(page: Page) -> None:
     expect(card).to_contain_text("list_files")
     expect(card.locator(".word")).to_have_text("done")
     expect(card.locator(".took")).to_have_text(re.compile(r"^\d+ ms$|^\d+\.\d s$"))
+    took = card.locator(".took").inner_text()
+    page.reload()
+    expect(card.locator(".took")).to_have_text(took)
     card.locator("summary").click()
     expect(card.locator(".tool-output pre")).to_be_visible()
 

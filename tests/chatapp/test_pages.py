@@ -178,6 +178,15 @@ def test_more_conversations_than_the_list_takes_follow_when_asked(page: Client, 
     assert rest.count(" autofocus") == 1
 
 
+def test_what_follows_pinned_conversations_is_pinned_ones_first(page: Client, alice: User) -> None:
+    many(alice, 300)
+    Session.objects.filter(pk__lt="c0250").update(pinned=True)
+    first = page.get("/c/c0007/").content.decode()
+    rest = page.get(further(first)).content.decode()
+    wanted = Session.objects.conversations_of(alice).values_list("pk", flat=True)
+    assert listed(first) + listed(rest) == list(wanted)
+
+
 def test_a_refreshed_list_keeps_what_its_page_has_reached(page: Client, alice: User) -> None:
     many(alice, 500)
     first = page.get("/c/c0007/").content.decode()

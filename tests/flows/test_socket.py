@@ -212,3 +212,39 @@ async def test_it_accepts_and_then_closes_for_strangers_and_unknown_conversation
                 await ws.recv()
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == code
+
+
+async def test_it_answers_a_strangers_frames_as_if_there_were_nothing(product: Product) -> None:
+    bob = await asyncio.to_thread(product.person, f"bob{random.randrange(10**9)}")
+    hers = product.conversation()
+    sent = product.api("POST", f"/conversations/{hers}/messages", text="hello").json()
+    before = len(product.events(hers))
+    alice, product.token = product.token, bob
+    own = product.conversation()
+    product.token = alice
+    async with product.join(own, token=bob) as client:
+        for frame in (
+            {"kind": "message.edit", "message_id": sent["message_id"], "text": "mine"},
+            {"kind": "message.delete", "message_id": sent["message_id"]},
+            {"kind": "run.stop", "session_id": hers},
+        ):
+            await client.send(**frame, ref=1)
+            refused = await client.ack(1)
+            assert (refused["kind"], refused["code"]) == ("error", "not_found")
+    async with product.join(hers, token=bob) as client:
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await client.frame()
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4404
+    assert len(product.events(hers)) >= before
+
+
+async def test_it_closes_a_socket_soon_after_its_conversation_is_deleted(product: Product) -> None:
+    conversation = product.conversation()
+    async with product.join(conversation) as client:
+        await client.until(lambda frame: frame["kind"] == "caught_up")
+        assert product.api("DELETE", f"/conversations/{conversation}").status_code == 204
+        with pytest.raises(websockets.ConnectionClosed) as closed:
+            await client.until(lambda frame: False, 8)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 4404

@@ -42,6 +42,7 @@ CALLS: dict[tuple[str, str], Any] = {
 PAGES: dict[str, str] = {
     "c/<str:conversation_id>/": "GET",
     "c/<str:conversation_id>/list/": "GET",
+    "c/<str:conversation_id>/list/older/": "GET",
     "c/<str:conversation_id>/older/": "GET",
     "settings/tokens/<int:token_id>/revoke/": "POST",
 }
