@@ -122,14 +122,19 @@ class Bus:
         while True:
             try:
                 async with self._listener.pubsub() as pubsub:
+                    # Until this answers nobody else may use it: two first commands would open two connections.
+                    await pubsub.subscribe(WAKE)
                     self._pubsub = pubsub
-                    await pubsub.subscribe(WAKE, *self._bells)
+                    if self._bells:
+                        await pubsub.subscribe(*self._bells)
                     self.ring_all()
                     wait = 0.05
                     while True:
                         await self._hear_next(pubsub)
             except AWAY as error:
                 logger.warning("Valkey is away, trying again: %s", error)
+                # Idle viewers must find out, and go on from the rows.
+                self.ring_all()
             self._pubsub, self._silent = None, 0
             await asyncio.sleep(wait)
             wait = min(wait * 2, 1.0)
@@ -154,6 +159,9 @@ class Bus:
             future = self._subscribed.pop(channel, None)
             if future is not None and not future.done():
                 future.set_result(None)
+            # Who looked before this answer may have missed a doorbell.
+            for event in self._bells.get(channel, ()):
+                event.set()
         elif message["type"] == "message" and self.doorbells:
             if channel == WAKE:
                 self.on_wake(message["data"].decode())

@@ -132,6 +132,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.socket: Socket | None = None
         self.window = Window()
         self.bad = 0
+        self.gone = False
         self.conversation_id: str = self.scope["url_route"]["kwargs"]["conversation_id"]
         headers = dict(self.scope["headers"])
         bearer = _bearer(headers)
@@ -178,6 +179,9 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
             logger.warning("viewer of %s is told to come back, the database is away: %s", self.conversation_id, error)
             await self.close(code=COME_BACK)
         except Exception:
+            if self.gone:
+                # Servers raise what they like at a send that comes after the close.
+                return
             logger.exception("socket of conversation %s broke", self.conversation_id)
             await self.close(code=1011)
 
@@ -226,6 +230,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         await self.send(text_data=text)
 
     async def disconnect(self, code: int) -> None:
+        self.gone = True
         if self.socket is not None:
             gateway().sockets.open.discard(self.socket)
         if self.reader is not None and self.reader is not asyncio.current_task():
@@ -236,7 +241,7 @@ def _after(value: str) -> int | None:
     """`latest` is None; anything that is no number is 0."""
     if value == "latest":
         return None
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 18 else 0
+    return int(value[:18]) if value.isascii() and value.isdigit() else 0
 
 
 def _bearer(headers: dict[bytes, bytes]) -> str:

@@ -84,6 +84,18 @@ def _decode(raw: str | bytes) -> Any:
             raise BadFrame(f"This is not JSON: {error}") from None
 
 
+def _deep(value: Any) -> bool:
+    """Nested beyond what we would say back. A loop: how deep it is, is the sender's choice."""
+    todo = [(value, 0)]
+    while todo:
+        item, depth = todo.pop()
+        if depth > DEEPEST:
+            return True
+        if isinstance(item, dict | list):
+            todo += [(inner, depth + 1) for inner in (item.values() if isinstance(item, dict) else item)]
+    return False
+
+
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
@@ -94,7 +106,8 @@ def reference(raw: str | bytes) -> Any:
         data = _decode(raw)
     except BadFrame:
         return None
-    return data.get("ref") if isinstance(data, dict) else None
+    ref = data.get("ref") if isinstance(data, dict) else None
+    return None if _deep(ref) else ref
 
 
 def parse(raw: str | bytes, limit: int) -> ClientFrame:
@@ -103,6 +116,8 @@ def parse(raw: str | bytes, limit: int) -> ClientFrame:
     if not isinstance(data, dict):
         raise BadFrame("A frame is a JSON object.")
     kind = data.get("kind")
+    if _deep(data.get("ref")):
+        raise BadFrame(f"`ref` is nested more than {DEEPEST} deep.")
     build = BUILDERS.get(kind) if isinstance(kind, str) else None
     if build is None:
         raise BadFrame(f"Unknown kind; one of {', '.join(BUILDERS)}.")
@@ -199,7 +214,8 @@ def check_overrides(data: dict[str, Any], mode: Any) -> dict[str, Any]:
         if name in given:
             given[name] = _flag(name, given[name])
     timeout = given.get("force_sync_timeout_seconds")
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float)):
+    number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (number and abs(timeout) <= 10**9):
         raise InvalidField("force_sync_timeout_seconds", "A number of seconds.")
     if "attributes" in given:
         check_attributes(given["attributes"])
@@ -210,20 +226,19 @@ def check_attributes(value: Any) -> None:
     """A JSON object that a database takes: every string and name storable, numbers finite, not nested too deep."""
     if not isinstance(value, dict):
         raise InvalidField("attributes", "A JSON object.")
-    # A loop: how deep it is, is the sender's choice.
-    todo: list[tuple[Any, int]] = [(value, 0)]
+    if _deep(value):
+        raise InvalidField("attributes", f"Nested more than {DEEPEST} deep.")
+    todo: list[Any] = [value]
     while todo:
-        item, depth = todo.pop()
-        if depth > DEEPEST:
-            raise InvalidField("attributes", f"Nested more than {DEEPEST} deep.")
+        item = todo.pop()
         if isinstance(item, str):
             check_storable("attributes", item)
         elif isinstance(item, float) and not math.isfinite(item):
             raise InvalidField("attributes", "Numbers must be finite.")
         elif isinstance(item, dict):
-            todo += [(inner, depth + 1) for inner in (*item, *item.values())]
+            todo += [*item, *item.values()]
         elif isinstance(item, list):
-            todo += [(inner, depth + 1) for inner in item]
+            todo += item
 
 
 def check_storable(name: str, value: str) -> str:

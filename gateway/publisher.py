@@ -79,8 +79,7 @@ class Publisher:
                 self._lost.add(event.conversation_id)
                 continue
             stream = stream_key(event.conversation_id)
-            entry = orjson.dumps(event.flat())
-            self._queue.append(("XADD", stream, "MAXLEN", "~", STREAM_LENGTH, "*", "e", entry))
+            self._queue.append(("XADD", stream, "MAXLEN", "~", STREAM_LENGTH, "*", "e", event.encoded))
             self._rung[event.conversation_id] = None
         self._ready.set()
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 from typing import Any
+
+import orjson
 
 
 class EventType(StrEnum):
@@ -53,6 +56,11 @@ class Envelope:
     created_at: datetime
     data: dict[str, Any]
     metadata: dict[str, Any]
+
+    @cached_property
+    def encoded(self) -> bytes:
+        """Its wire form. Raises TypeError for what no client could be told; the writer asks before it commits."""
+        return orjson.dumps(self.flat())
 
     def flat(self) -> dict[str, Any]:
         return {

@@ -48,6 +48,8 @@ Payload = dict[str, Any]
 LOST_RESULT = "No result of this call was recorded. Whether it ran is unknown."
 MAX_CALL_ID = 200
 MAX_NAME = 200
+# What a provider reports is believed up to here: sums of it still fit into a column.
+MAX_COUNT = 10**12
 CHARS_PER_TOKEN = 4
 
 _ADAPTER: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage, config=ConfigDict(ser_json_bytes="base64"))
@@ -130,6 +132,11 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def clean_name(name: str) -> str:
+    """A tool's name as the rows take it; no real one is so long."""
+    return clean(name)[:MAX_NAME]
 
 
 def user_message(text: str) -> Payload:
@@ -245,7 +252,7 @@ def _cleaned(parts: Sequence[ModelResponsePart]) -> list[ModelResponsePart]:
                 call_id = f"{call_id[: MAX_CALL_ID - 10]}-{len(seen)}"
             seen.add(call_id)
             part = ToolCallPart(
-                clean(part.tool_name)[:MAX_NAME],
+                clean_name(part.tool_name),
                 clean(part.args) if isinstance(part.args, str) else json.dumps(part.args or {}),
                 call_id,
                 id=part.id,
@@ -289,14 +296,17 @@ def _usage(response: ModelResponse, *, measured: bool, partial: bool, prompt_cha
     """The provider's count; an estimate where it gave none or was cut off before it could."""
     reported = response.usage
     if measured and not partial and (reported.input_tokens or reported.output_tokens):
-        return Usage(reported.input_tokens, reported.output_tokens, reported.cache_read_tokens)
+        counts = (reported.input_tokens, reported.output_tokens, reported.cache_read_tokens)
+        sent, written, cached = (min(max(count, 0), MAX_COUNT) for count in counts)
+        return Usage(sent, written, cached)
     written = -(-sum(_chars(part) for part in response.parts) // CHARS_PER_TOKEN)
     sent = (reported.input_tokens if measured else 0) or -(-prompt_chars() // CHARS_PER_TOKEN)
-    return Usage(sent, written, reported.cache_read_tokens, estimated=True)
+    return Usage(min(max(sent, 0), MAX_COUNT), written, 0, estimated=True)
 
 
 def _chars(part: ModelRequestPart | ModelResponsePart) -> int:
     if isinstance(part, ToolCallPart):
-        return len(part.tool_name) + len(part.args_as_json_str())
+        args = part.args if isinstance(part.args, str) else json.dumps(part.args or {})
+        return len(part.tool_name) + len(args)
     content = getattr(part, "content", None)
     return len(content) if isinstance(content, str) else 0

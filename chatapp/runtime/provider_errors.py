@@ -28,6 +28,7 @@ from pydantic_ai.exceptions import (
 )
 
 from chatapp.runtime.errors import ModelUnknown, ProviderError
+from chatapp.runtime.messages import clean
 
 QUOTED = 300
 SECRET = re.compile(r"(?i)\b(?:sk|pk|rk|gsk|xai|key|bearer)[-_ ][\w.+/=*-]{6,}|AIza[\w-]{10,}|(?<=://)[^/\s@]+@")
@@ -141,7 +142,7 @@ class Door:
 
     def _quote(self, text: str) -> str:
         """One line of what the provider said, without anything that looks like a secret."""
-        return redact(" ".join(text.split()), self.secrets)[:QUOTED].rstrip(".") or "no reason given"
+        return redact(" ".join(clean(text).split()), self.secrets)[:QUOTED].rstrip(".") or "no reason given"
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:

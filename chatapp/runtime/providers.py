@@ -28,7 +28,7 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_ai.tools import ToolDefinition
 
 from chatapp.runtime.errors import ModelUnknown, ProviderError
-from chatapp.runtime.messages import Completion, Piece, clean, completion, count_chars
+from chatapp.runtime.messages import Completion, Piece, clean, clean_name, completion, count_chars
 from chatapp.runtime.provider_catalog import (
     DEMO,
     PLACEHOLDER_KEY,
@@ -97,7 +97,13 @@ class ModelStream:
             if isinstance(part, ThinkingPart):
                 return Piece("thinking", event.index, True, self._text(event.index, part.content))
             if isinstance(part, ToolCallPart) and self._calls:
-                return Piece("call", event.index, True, self._text(event.index, _args_text(part.args)), part.tool_name)
+                return Piece(
+                    "call",
+                    event.index,
+                    True,
+                    self._text(event.index, _args_text(part.args)),
+                    clean_name(part.tool_name),
+                )
         elif isinstance(event, PartDeltaEvent):
             delta = event.delta
             if isinstance(delta, TextPartDelta):

@@ -78,6 +78,7 @@ class Writer:
             data=data,
             metadata={},
         )
+        _ = envelope.encoded
         self.set(self.root, next_seq=self.root.next_seq + 1, updated_at=self.now)
         self.events.append(envelope)
         return envelope

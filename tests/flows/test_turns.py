@@ -6,6 +6,7 @@ import asyncio
 from contextlib import aclosing
 from dataclasses import replace
 
+import orjson
 import pytest
 from django.test import override_settings
 from pydantic import BaseModel
@@ -524,3 +525,25 @@ async def test_it_refuses_arguments_that_are_longer_than_an_event_may_be(server:
     end = next(e for e in await server.events(conversation) if e["type"] == "TOOL_CALL_END")
     assert end["args"] is None
     assert len(end["args_text"]) < 300
+
+
+@pytest.mark.parametrize(
+    "part", [Call("na\ud800me"), Call("read_file", '{"path": "a\ud800"}'), Call("read_file", '{"path": "a\\ud800"}')]
+)
+async def test_it_keeps_a_conversation_readable_whatever_a_model_writes(
+    server: Server, conversation: Session, part: Call
+) -> None:
+    server.models.then(part).then("Done.")
+    await server.send(conversation, "Go")
+    await server.rest(conversation)
+    for event in await server.events(conversation):
+        orjson.dumps(event)
+    await server.send(conversation, "And again")
+    assert (await server.rest(conversation)).status == "idle"
+
+
+async def test_it_rolls_back_what_no_client_could_be_told(server: Server, conversation: Session) -> None:
+    server.models.then(ProviderError("bad \ud800", code="rejected", retryable=False)).then("fine")
+    await server.send(conversation, "Go")
+    assert (await server.failure(conversation))["code"] == "internal"
+    assert orjson.dumps(await server.events(conversation))

@@ -52,8 +52,11 @@ def test_it_reads_each_kind(frame: dict[str, Any], parsed: object) -> None:
     assert parse(json.dumps(frame), LIMIT) == parsed
 
 
+NESTED = '{"kind": "ping", "ref": ' + "[" * 500 + "]" * 500 + "}"
+
+
 @pytest.mark.parametrize(
-    "raw", ["", "{", "[]", "1", "null", '{"kind": 1}', '{"kind": "nope"}', "{}", "NaN", "[" * 9999]
+    "raw", ["", "{", "[]", "1", "null", '{"kind": 1}', '{"kind": "nope"}', "{}", "NaN", "[" * 9999, NESTED]
 )
 def test_it_refuses_what_is_no_frame(raw: str) -> None:
     with pytest.raises(BadFrame):
@@ -76,6 +79,7 @@ def test_it_refuses_what_is_no_frame(raw: str) -> None:
         ({"text": "Hi", "mode": "steer", "force_sync": True}, "force_sync"),
         ({"text": "Hi", "force_sync": "maybe"}, "force_sync"),
         ({"text": "Hi", "force_sync_timeout_seconds": "soon"}, "force_sync_timeout_seconds"),
+        ({"text": "Hi", "force_sync_timeout_seconds": 10**400}, "force_sync_timeout_seconds"),
         ({"text": "Hi", "attributes": []}, "attributes"),
         ({"kind": "message.delete", "message_id": "a\ud800"}, "message_id"),
         ({"kind": "message.delete", "message_id": "a\x00"}, "message_id"),
