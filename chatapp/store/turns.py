@@ -79,6 +79,9 @@ def start_reply(writer: Writer, session: Session) -> tuple[Payload, ...] | None:
     for item in waiting:
         if (item.kind, item.author, item.overrides) != (first.kind, first.author, first.overrides):
             break
+        if first.started and not item.started:
+            # It was told "queued": it starts the next turn, also when nobody had claimed this one yet.
+            break
         batch.append(item)
     writer.set(session, reply_id=new_id(), step=0, stretch_open=True, stretch_usage={}, error=None)
     payloads = _take(writer, session, batch, "running")

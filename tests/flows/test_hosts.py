@@ -176,6 +176,17 @@ def test_it_lets_nobody_wait_behind_one_persons_full_queue(asked: Session, alice
     assert queued.count() == 3
 
 
+def test_it_answers_what_was_told_queued_in_the_next_turn_also_if_nobody_had_claimed_the_first(
+    asked: Session, alice: User
+) -> None:
+    for text in ("second", "third"):
+        assert posts.post_message(alice.pk, asked.pk, Draft(text)).value.state == "queued"
+    work = claimed(asked)
+    assert len(work.next.appended) == 1  # type: ignore[union-attr]
+    following = checkpoints.record_response(work.hold, said(), [], [], ModelCall()).value
+    assert len(following.appended) == 2  # type: ignore[union-attr]
+
+
 def test_it_leaves_the_other_lane_alone(asked: Session) -> None:
     assert claims.claim(asked.pk, "worker", "background").value is None
 
