@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.usage import RequestUsage
 
-from chatapp.runtime.messages import Completion, Piece, completion
+from chatapp.runtime.messages import Completion, Piece, clean, clean_name, completion
 from chatapp.runtime.tools import Tool
 
 
@@ -90,7 +90,7 @@ class ScriptedStream:
         if isinstance(part, Call):
             index = len(self.parts)
             self.parts.append(ToolCallPart(part.name, part.args, f"call_{index}"))
-            return Piece("call", index, True, part.args, part.name)
+            return Piece("call", index, True, clean(part.args), clean_name(part.name))
         last = self.parts[-1] if self.parts else None
         if isinstance(last, TextPart):
             last.content += part

@@ -129,7 +129,10 @@ class ModelCall:
 
 
 class ModelAnswer(Protocol):
-    """An answer as it streams. `completion` sums up what came, at any time; `started` once a piece did."""
+    """An answer as it streams, in text that can be stored and sent.
+
+    `completion` sums up what came, at any time; `started` is true once a piece did.
+    """
 
     @property
     def started(self) -> bool: ...
