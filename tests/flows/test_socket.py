@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 import websockets
 
-from tests.product import FakeLLM, Product
+from tests.product import Client, FakeLLM, Product
 
 LONG = "[[n=120 rate=120]]"
 
@@ -64,29 +64,34 @@ async def test_it_shows_every_character_once_to_whoever_joins_in_mid_reply(produ
                 assert len(text) > 30
 
 
-async def test_it_gives_back_the_ledger_exactly_over_ten_reconnects(product: Product, slow: str) -> None:
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_it_gives_back_the_ledger_exactly_over_ten_reconnects(product: Product, slow: str, seed: int) -> None:
+    rng = random.Random(seed)
     conversation = product.conversation()
-    after, seen = 0, []
     async with product.join(conversation) as client:
         await client.send("message.send", ref=1, text=slow)
-        await client.ack(1)
+        await client.until_type("TEXT_BLOCK_START")
+        last = client.seqs[-1]
+    joined: list[tuple[int, Client]] = []
     for _ in range(10):
+        after = rng.randint(0, last)
         async with product.join(conversation, after) as client:
-            for _ in range(random.randint(1, 12)):
-                if after and client.events and client.events[-1]["type"] == "AGENT_END":
+            for _ in range(rng.randint(1, 10)):
+                if client.events and client.events[-1]["type"] == "AGENT_END":
                     break
-                await client.frame()
-            seen += client.events
-            after = seen[-1]["seq"] if seen else 0
-            if seen and seen[-1]["type"] == "AGENT_END":
-                break
-    if seen[-1]["type"] != "AGENT_END":
-        async with product.join(conversation, after) as client:
-            await client.until_type("AGENT_END")
-            seen += client.events
+                await client.until(lambda frame: True)
+        joined.append((after, client))
+        last = max([last, *client.seqs])
+    async with product.join(conversation) as client:
+        await client.until_type("AGENT_END")
+    joined.append((0, client))
     ledger = product.events(conversation)
-    assert [{k: v for k, v in event.items() if k != "kind"} for event in seen] == ledger
+    whole = {e["block_id"]: e["text"] for e in ledger if e["type"] == "TEXT_BLOCK_END"}
     assert [e["seq"] for e in ledger] == list(range(1, len(ledger) + 1))
+    for after, client in joined:
+        seen = [{k: v for k, v in event.items() if k != "kind"} for event in client.events]
+        assert seen == ledger[after : after + len(seen)]
+        assert all(whole[block].startswith(text) for block, text in client.texts.items())
 
 
 async def test_it_stops_within_half_a_second_and_keeps_the_partial_text(product: Product, slow: str) -> None:
