@@ -143,7 +143,7 @@ ONE_MB = 1024 * 1024
 
 # fmt: off
 ROWS: Sequence[Row] = (
-    Row("BRANCHLINE_MODEL", "", "Model of new conversations, `provider:model` or `demo`.", model_name,
+    Row("BRANCHLINE_MODEL", "", "Model of conversations that name none, `provider:model` or `demo`.", model_name,
         "first of an OpenAI, Anthropic, … key; else a local Ollama; else `demo`"),
     Row("BRANCHLINE_MODELS", "", "Models offered to people, with commas.", words(model_name), "only the default"),
     Row("BRANCHLINE_FALLBACK_MODEL", "", "Asked when a step failed for good on the chosen model.", model_name, "none"),
