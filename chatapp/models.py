@@ -45,7 +45,7 @@ class Session(models.Model):
     permission_mode = models.CharField(max_length=20, default="default")
     plan_mode = models.BooleanField(default=False)
     wake = models.BooleanField(default=True)
-    branch = models.PositiveIntegerField(default=0)
+    branch = models.PositiveIntegerField(default=0, help_text="The one that goes on.")
     pinned = models.BooleanField(default=False)
     archived = models.BooleanField(default=False)
 
@@ -69,6 +69,8 @@ class Session(models.Model):
     generation = models.PositiveIntegerField(default=0)
     next_seq = models.PositiveBigIntegerField(default=1, help_text="Of a root: the next event's number.")
     log_version = models.PositiveIntegerField(default=0)
+    news_seq = models.PositiveBigIntegerField(default=0, help_text="Of the last reply's end.")
+    read_seq = models.PositiveBigIntegerField(default=0, help_text="Up to here its owner has looked.")
 
     input_tokens = models.PositiveBigIntegerField(default=0)
     output_tokens = models.PositiveBigIntegerField(default=0)
@@ -93,6 +95,26 @@ class Session(models.Model):
     @property
     def last_seq(self) -> int:
         return self.next_seq - 1
+
+    @property
+    def unread(self) -> bool:
+        return self.news_seq > self.read_seq
+
+
+class Branch(models.Model):
+    """A session's other way on from a past message. It shares what its parent branch held before `position` among the
+    messages and `seq` among the events; branch 0 has no row."""
+
+    session = models.ForeignKey(Session, models.CASCADE, related_name="branches")
+    number = models.PositiveIntegerField()
+    parent = models.PositiveIntegerField(help_text="Number of the branch it left.")
+    position = models.PositiveIntegerField(help_text="The first message it does not share.")
+    seq = models.PositiveBigIntegerField(help_text="The first event it does not share.")
+    created_at = models.DateTimeField()
+
+    class Meta:
+        ordering = ["number"]
+        constraints = [models.UniqueConstraint(fields=["session", "number"], name="branch_number")]
 
 
 class Message(models.Model):
@@ -203,6 +225,7 @@ class InboxItem(models.Model):
     text = models.TextField(blank=True)
     mode = models.CharField(max_length=10, default="queue")
     overrides = models.JSONField(default=dict)
+    attachments = models.JSONField(default=list, help_text="path, name, size, media_type of files in the workspace.")
     client_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 - null keeps it out of the constraint
     seq = models.PositiveBigIntegerField(default=0, help_text="Of its first USER_MESSAGE.")
     created_at = models.DateTimeField()
@@ -216,6 +239,26 @@ class InboxItem(models.Model):
             models.Index(fields=["session", "number"], name="inbox_open", condition=Q(state="queued")),
             models.Index(fields=["user", "created_at"], name="inbox_rate"),
         ]
+
+
+class Feedback(models.Model):
+    """What a person thinks of a reply."""
+
+    class Value(models.TextChoices):
+        UP = "up"
+        DOWN = "down"
+
+    session = models.ForeignKey(Session, models.CASCADE, related_name="feedback")
+    reply_id = models.CharField(max_length=32)
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, models.CASCADE, related_name="+")
+    value = models.CharField(max_length=4, choices=Value.choices)
+    reasons = models.JSONField(default=list)
+    comment = models.TextField(blank=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["session", "reply_id", "user"], name="feedback_once")]
 
 
 class UsageDay(models.Model):

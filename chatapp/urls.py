@@ -26,5 +26,7 @@ urlpatterns = [
     path("admin/django-rq/", _queues, name="queues"),
     path("admin/", admin.site.urls),
     path("api/", include("gateway.urls")),
-    path("", include("chatapp.views.pages")),
+    path("", include("chatapp.views.lists")),
+    path("", include("chatapp.views.settings")),
+    path("", include("chatapp.views.conversation")),
 ]

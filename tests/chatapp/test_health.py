@@ -99,5 +99,5 @@ def test_only_superusers_see_the_queues(
 
 def test_static_files_are_served_with_debug_off(client: Client) -> None:
     assert not configured.DEBUG
-    assert client.get("/static/css/branchline.css").status_code == 200
+    assert client.get("/static/css/base.css").status_code == 200
     assert client.get("/static/../manage.py").status_code == 404

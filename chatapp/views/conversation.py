@@ -1,0 +1,98 @@
+"""The conversation page: where it opens, its thread and older parts of it."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import path
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from chatapp import thread
+from chatapp.models import Event, Session
+from chatapp.store.conversations import create_conversation
+from chatapp.views.lists import listed
+from chatapp.views.owner import own
+
+WINDOW_MESSAGES = 40
+
+
+def _starters() -> list[tuple[str, str]]:
+    """What the empty conversation offers: a title, and the text that is sent."""
+    return [
+        (_("Ask something"), _("Hello! What can you do?")),
+        (_("See formatting"), _("Show me a Markdown sample with a table and code.")),
+        (_("Look into a folder"), _("List files in the workspace.")),
+        (_("Watch a long answer"), _("Give me a slow answer of 120 words.")),
+    ]
+
+
+def _window(conversation: Session, before: int | None = None) -> tuple[thread.Thread, int]:
+    """The thread's last part, or the part before an event; and where the next older one ends (0 = nowhere)."""
+    events = Event.objects.filter(conversation=conversation)
+    if before is not None:
+        events = events.filter(seq__lt=before)
+    asked = events.filter(type="USER_MESSAGE", data__state="running").order_by("-seq")
+    starts = list(asked.values_list("seq", flat=True)[: WINDOW_MESSAGES + 1])
+    first = starts[WINDOW_MESSAGES - 1] if len(starts) > WINDOW_MESSAGES else 0
+    rows = events.filter(seq__gte=first).order_by("seq").values_list(
+        "seq", "id", "type", "source", "session_id", "reply_id", "created_at", "data"
+    )  # fmt: skip
+    names = ("seq", "id", "type", "source", "session_id", "reply_id", "created_at")
+    folded = thread.fold({**dict(zip(names, row[:-1], strict=True)), **row[-1]} for row in rows)
+    return folded, first
+
+
+@login_required
+@require_GET
+def home(request: HttpRequest) -> HttpResponse:
+    kept = Session.objects.conversations_of(request.user).filter(archived=False)
+    newest = kept.order_by("-updated_at", "-id").first()
+    return redirect("conversation", (newest or create_conversation(request.user)).pk)
+
+
+@login_required
+@require_POST
+def new_conversation(request: HttpRequest) -> HttpResponse:
+    """An empty one is taken again: pressing the button twice leaves one."""
+    fresh = Session.objects.conversations_of(request.user).filter(next_seq=1, title="", archived=False).first()
+    return redirect("conversation", (fresh or create_conversation(request.user)).pk)
+
+
+@login_required
+@require_GET
+def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    current = own(request, conversation_id)
+    folded, first = _window(current)
+    context = {
+        "conversation": current, "thread": folded, "older": first, "list": listed(request), "starters": _starters(),
+        "model": current.model or settings.BRANCHLINE_MODEL, "limit": settings.BRANCHLINE_MESSAGE_CHARS,
+        # The row was read before the events: what they say is newer.
+        "waiting": folded.waiting or current.status == Session.Status.QUEUED,
+    }  # fmt: skip
+    context["scripted"] = context["model"] == "demo"
+    response = render(request, "chat/conversation.html", context)
+    # Back must show the thread as it is now.
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+@login_required
+@require_GET
+def older(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    current = own(request, conversation_id)
+    before = request.GET.get("before", "")
+    if not before.isascii() or not before.isdigit() or len(before) > 18:
+        raise Http404
+    folded, first = _window(current, int(before))
+    return render(request, "chat/older.html", {"conversation": current, "thread": folded, "older": first})
+
+
+urlpatterns = [
+    path("", home, name="home"),
+    path("c/new/", new_conversation, name="new_conversation"),
+    path("c/<str:conversation_id>/", conversation, name="conversation"),
+    path("c/<str:conversation_id>/older/", older, name="older"),
+]
