@@ -216,11 +216,11 @@ def end_reply(writer: Writer, session: Session, reason: EndReason, failure: Fail
             retryable=failure.retryable,
         )  # fmt: skip
     usage = session.stretch_usage or usage_dict(Usage(requests=0))
-    writer.event(session, EventType.AGENT_END, reason=reason.value, usage=usage)
+    over = writer.event(session, EventType.AGENT_END, reason=reason.value, usage=usage)
     error = failure and {
         "id": failure.id, "code": failure.code, "detail": failure.detail, "retryable": failure.retryable,
     }  # fmt: skip
-    writer.set(session, reply_id="", stretch_open=False, stop="", error=error)
+    writer.set(session, reply_id="", stretch_open=False, stop="", error=error, news_seq=over.seq)
 
 
 def new_failure(code: str, detail: str, *, retryable: bool) -> Failure:
