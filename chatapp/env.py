@@ -139,6 +139,9 @@ model_name = matching(
     rf"(demo|({'|'.join(MODEL_PROVIDERS)}):\S{{1,180}})?",
     f"demo or provider:model, the provider one of {', '.join(MODEL_PROVIDERS)}",
 )
+model_pattern = matching(
+    rf"({'|'.join(MODEL_PROVIDERS)}):\S{{1,180}}", f"provider:pattern, the provider one of {', '.join(MODEL_PROVIDERS)}"
+)
 ONE_MB = 1024 * 1024
 
 # fmt: off
@@ -147,6 +150,8 @@ ROWS: Sequence[Row] = (
         "first of an OpenAI, Anthropic, … key; else a local Ollama; else `demo`"),
     Row("BRANCHLINE_MODELS", "", "Models offered to people, with commas.", words(model_name), "only the default"),
     Row("BRANCHLINE_FALLBACK_MODEL", "", "Asked when a step failed for good on the chosen model.", model_name, "none"),
+    Row("BRANCHLINE_MEDIA_MODELS", "openai:gpt-*,openai-responses:gpt-*,anthropic:*,google:*,bedrock:*anthropic*",
+        "Models that are shown attached pictures and PDF files; patterns with commas.", words(model_pattern)),
     Row("BRANCHLINE_AGENT", "main", "Agent that answers a new conversation; `main` is the only one so far.",
         one_of("main")),
     Row("BRANCHLINE_SIGNUP", "closed", "Whether strangers may make an account: `closed` or `open`.",

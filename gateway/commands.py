@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from django.db import InterfaceError, OperationalError
 
+from chatapp import workspaces
 from chatapp.models import Session
 from chatapp.runtime.errors import NotFound, Unavailable
 from chatapp.store import conversations, db, posts
@@ -40,7 +43,11 @@ def _reports_outage(function: Callable[P, Awaitable[T]]) -> Callable[P, Awaitabl
 
 
 @_reports_outage
-async def send_message(user_id: int, session_id: str, draft: Draft) -> Posted:
+async def send_message(user_id: int, session_id: str, draft: Draft, paths: Sequence[str] = ()) -> Posted:
+    """`paths` name files of the workspace that come along."""
+    if paths:
+        root_id = await db.run(posts.root_of, user_id, session_id)
+        draft = replace(draft, attachments=await asyncio.to_thread(workspaces.attachments, root_id, paths))
     return await gateway().ledger.write(posts.post_message, user_id, session_id, draft)
 
 
@@ -82,7 +89,7 @@ async def dispatch(user_id: int, conversation_id: str, frame: ClientFrame) -> di
     match frame:
         case SendMessage():
             draft = Draft(frame.text, frame.mode, frame.client_id, frame.overrides)
-            return _posted(await send_message(user_id, conversation_id, draft))
+            return _posted(await send_message(user_id, conversation_id, draft, frame.attachments))
         case EditMessage():
             return _posted(await edit_message(user_id, frame.message_id, frame.text))
         case DeleteMessage():

@@ -11,10 +11,12 @@ from typing import Any, Literal
 import orjson
 
 from chatapp.runtime.errors import BranchlineError, InvalidField, NotFound, TooLong
+from chatapp.workspaces import ATTACHMENTS_MOST
 
 Mode = Literal["queue", "steer", "decline"]
 MODES = ("queue", "steer", "decline")
 DEEPEST = 32
+PATH_MOST = 1000
 ID = re.compile(r"[a-z0-9_-]{1,64}")
 OVERRIDES = ("expose_to_user", "force_sync", "force_sync_timeout_seconds", "attributes")
 
@@ -31,6 +33,7 @@ class SendMessage:
     client_id: str | None = None
     mode: str = "queue"
     overrides: dict[str, Any] = field(default_factory=dict)
+    attachments: tuple[str, ...] = ()
     ref: Any = None
 
 
@@ -134,6 +137,7 @@ def _send(data: dict[str, Any], limit: int) -> SendMessage:
         check_client_id(data.get("client_id")),
         check_mode(data.get("mode")),
         check_overrides(data, data.get("mode")),
+        check_attachments(data.get("attachments")),
         data.get("ref"),
     )
 
@@ -239,6 +243,14 @@ def check_attributes(value: Any) -> None:
             todo += [*item, *item.values()]
         elif isinstance(item, list):
             todo += item
+
+
+def check_attachments(value: Any) -> tuple[str, ...]:
+    """Paths of files in the conversation's workspace."""
+    good = isinstance(value, list) and all(isinstance(path, str) and len(path) <= PATH_MOST for path in value)
+    if value is not None and not (good and len(value) <= ATTACHMENTS_MOST):
+        raise InvalidField("attachments", f"A list of at most {ATTACHMENTS_MOST} paths of files in the workspace.")
+    return tuple(check_storable("attachments", path) for path in value or ())
 
 
 def check_storable(name: str, value: str) -> str:

@@ -128,7 +128,7 @@ def build_kit(ledger: DatabaseLedger, publisher: Publisher) -> Kit:
     return Kit(
         ledger=ledger,
         feed=publisher,
-        models=Models(ProviderSettings(settings.PROVIDERS)),
+        models=Models(ProviderSettings(settings.PROVIDERS, media_models=tuple(settings.BRANCHLINE_MEDIA_MODELS))),
         tools=(*workspace_tools(), *todo_tools()),
         workspaces=settings.WORKSPACES_DIR,
         parallel_tools=settings.BRANCHLINE_PARALLEL_TOOLS,

@@ -59,6 +59,9 @@ class ScriptedModels:
         self.scripts.append(parts)
         return self
 
+    def takes_media(self, name: str) -> bool:
+        return name.startswith("sees")
+
     @asynccontextmanager
     async def stream(
         self, name: str, messages: Sequence[ModelMessage], *, instructions: str, tools: Sequence[Tool],

@@ -159,7 +159,7 @@ def _last_turn(messages: Sequence[ModelMessage]) -> tuple[str, list[ToolReturnPa
     for message in messages:
         for part in message.parts if isinstance(message, ModelRequest) else ():
             if isinstance(part, UserPromptPart):
-                asked, results = part.content if isinstance(part.content, str) else "", []
+                asked, results = part.content if isinstance(part.content, str) else str(part.content[0]), []
             elif isinstance(part, ToolReturnPart):
                 results.append(part)
     return asked, results

@@ -14,7 +14,18 @@ from pydantic import ValidationError
 from chatapp.runtime.errors import ProviderError, ToolFailed
 from chatapp.runtime.events import BlockRef, DeltaType
 from chatapp.runtime.ids import new_id
-from chatapp.runtime.messages import ModelMessage, Piece, RequestedCall, Usage, clean, load, load_all, repair
+from chatapp.runtime.messages import (
+    ModelMessage,
+    Piece,
+    RequestedCall,
+    Usage,
+    clean,
+    has_media,
+    load,
+    load_all,
+    repair,
+    with_media,
+)
 from chatapp.runtime.ports import (
     BlockEnd,
     Calls,
@@ -169,8 +180,9 @@ def _next_try(number: int, tries: list[str], attempt: Attempt, error: ProviderEr
 async def _stream(turn: Turn, attempt: Attempt) -> None:
     request, agent, feed = attempt.request, attempt.request.agent, turn.kit.feed
     tools = [tool for tool in turn.kit.tools if agent.tools is None or tool.name in agent.tools]
+    messages = await _with_files(turn, attempt.model, repair(turn.transcript))
     async with turn.kit.models.stream(
-        attempt.model, repair(turn.transcript), instructions=agent.prompt, tools=tools, tools_off=request.tools_off,
+        attempt.model, messages, instructions=agent.prompt, tools=tools, tools_off=request.tools_off,
         temperature=agent.temperature, top_p=agent.top_p,
     ) as stream:  # fmt: skip
         attempt.stream = stream
@@ -181,6 +193,24 @@ async def _stream(turn: Turn, attempt: Attempt) -> None:
             if piece.text:
                 block.pieces.append(piece.text)
                 feed.delta(block.ref, piece.text)
+
+
+async def _with_files(turn: Turn, model: str, messages: list[ModelMessage]) -> list[ModelMessage]:
+    """Attached pictures as the workspace has them now; what was deleted since is named in the text only."""
+    if not has_media(messages):
+        return messages
+    if not turn.kit.models.takes_media(model):
+        return with_media(messages, None)
+    kit = turn.kit
+    workspace = Workspace(kit.workspaces / turn.work.hold.conversation_id, kit.file_limit, kit.workspace_limit)
+
+    def read(path: str) -> bytes | None:
+        try:
+            return workspace.read(path)
+        except ToolFailed:
+            return None
+
+    return await asyncio.to_thread(with_media, messages, read)
 
 
 async def _begin(turn: Turn, attempt: Attempt, piece: Piece) -> OpenBlock:

@@ -11,6 +11,10 @@ from typing import Any, Literal
 import orjson
 from pydantic import ConfigDict, TypeAdapter
 from pydantic_ai.messages import (
+    BinaryContent,
+    DocumentUrl,
+    FileUrl,
+    ImageUrl,
     ModelMessage,
     ModelRequest,
     ModelRequestPart,
@@ -20,11 +24,13 @@ from pydantic_ai.messages import (
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UserContent,
     UserPromptPart,
 )
 
 __all__ = [
     "FORMAT",
+    "AttachedFile",
     "Block",
     "CallResult",
     "Completion",
@@ -36,11 +42,13 @@ __all__ = [
     "clean",
     "completion",
     "count_chars",
+    "has_media",
     "load",
     "load_all",
     "repair",
     "tool_results",
     "user_message",
+    "with_media",
 ]
 
 FORMAT = "pydantic-ai/2"
@@ -51,6 +59,12 @@ MAX_NAME = 200
 # What a provider reports is believed up to here: sums of it still fit into a column.
 MAX_COUNT = 10**12
 CHARS_PER_TOKEN = 4
+# Pictures and documents that models look at, how their references begin, and how many bytes of them go into a request.
+PDF = "application/pdf"
+MEDIA = ("image/png", "image/jpeg", "image/gif", "image/webp", PDF)
+WORKSPACE = "workspace:"
+MEDIA_ROOM = 15 * 1024 * 1024
+MEDIA_CHARS = 4_000
 
 _ADAPTER: TypeAdapter[ModelMessage] = TypeAdapter(ModelMessage, config=ConfigDict(ser_json_bytes="base64"))
 
@@ -113,6 +127,16 @@ class Completion:
 
 
 @dataclass(frozen=True)
+class AttachedFile:
+    """A file of the workspace that came with a person's message. `size` in bytes."""
+
+    path: str
+    name: str
+    size: int
+    media_type: str
+
+
+@dataclass(frozen=True)
 class CallResult:
     """A settled call on its way into the history; `ok` False marks it as failed for the model."""
 
@@ -139,8 +163,64 @@ def clean_name(name: str) -> str:
     return clean(name)[:MAX_NAME]
 
 
-def user_message(text: str) -> Payload:
-    return _dump(ModelRequest(parts=[UserPromptPart(content=clean(text))]))
+def user_message(text: str, files: Sequence[AttachedFile] = ()) -> Payload:
+    """What a person wrote. Files are named in words; what a model may look at is a reference, resolved by
+    `with_media` when it is asked, so that no picture is stored twice."""
+    if not files:
+        return _dump(ModelRequest(parts=[UserPromptPart(content=clean(text))]))
+    named = [f"- {clean(file.path)} ({file.media_type}, {file.size:,} bytes)" for file in files]
+    content: list[UserContent] = [clean(text), "\n".join(["Attached, as files of the workspace:", *named])]
+    content += [_reference(file) for file in files if file.media_type in MEDIA]
+    return _dump(ModelRequest(parts=[UserPromptPart(content=content)]))
+
+
+def _reference(file: AttachedFile) -> DocumentUrl | ImageUrl:
+    kind = DocumentUrl if file.media_type == PDF else ImageUrl
+    return kind(WORKSPACE + clean(file.path), media_type=file.media_type)
+
+
+def has_media(messages: Iterable[ModelMessage]) -> bool:
+    return any(isinstance(item, FileUrl) for message in messages for item in _contents(message))
+
+
+def with_media(messages: Sequence[ModelMessage], read: Callable[[str], bytes | None] | None) -> list[ModelMessage]:
+    """References replaced by what `read` gives for their path, the newest first while there is room; the others, and
+    all where the model takes none (`read` None), are left out: their names stand in the text."""
+    room = _Room(read)
+    return [room.fill(message) for message in reversed(messages)][::-1]
+
+
+class _Room:
+    """How many bytes of media still go into a request."""
+
+    def __init__(self, read: Callable[[str], bytes | None] | None) -> None:
+        self.read = read
+        self.left = MEDIA_ROOM
+
+    def fill(self, message: ModelMessage) -> ModelMessage:
+        if not has_media([message]):
+            return message
+        assert isinstance(message, ModelRequest)
+        return replace(message, parts=[self._part(part) for part in message.parts])
+
+    def _part(self, part: ModelRequestPart) -> ModelRequestPart:
+        if not isinstance(part, UserPromptPart) or isinstance(part.content, str):
+            return part
+        content = [self._resolved(item) if isinstance(item, FileUrl) else item for item in part.content]
+        return replace(part, content=[item for item in content if item is not None])
+
+    def _resolved(self, reference: FileUrl) -> BinaryContent | None:
+        data = self.read(reference.url.removeprefix(WORKSPACE)) if self.read else None
+        if data is None or len(data) > self.left:
+            return None
+        self.left -= len(data)
+        return BinaryContent(data, media_type=reference.media_type)
+
+
+def _contents(message: ModelMessage) -> Iterable[Any]:
+    for part in message.parts:
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+            yield from part.content
 
 
 def tool_results(results: Sequence[CallResult]) -> Payload:
@@ -309,4 +389,5 @@ def _chars(part: ModelRequestPart | ModelResponsePart) -> int:
         args = part.args if isinstance(part.args, str) else json.dumps(part.args or {})
         return len(part.tool_name) + len(args)
     content = getattr(part, "content", None)
-    return len(content) if isinstance(content, str) else 0
+    items = content if isinstance(content, list | tuple) else [content]
+    return sum(len(item) if isinstance(item, str) else MEDIA_CHARS if item else 0 for item in items)

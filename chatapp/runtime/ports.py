@@ -145,6 +145,9 @@ class ModelAnswer(Protocol):
 class ModelSource(Protocol):
     """Who is asked. Fails with ProviderError, before the first piece or in mid-stream."""
 
+    def takes_media(self, name: str) -> bool:
+        """Whether this model looks at pictures and documents."""
+
     def stream(
         self,
         name: str,

@@ -24,12 +24,14 @@ SERVER_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class ProviderSettings:
-    """Keys and addresses under their usual names in `env`. `idle_timeout`: seconds without any news of a stream."""
+    """Keys and addresses under their usual names in `env`. `idle_timeout`: seconds without any news of a stream;
+    `media_models`: patterns of the models that are shown pictures."""
 
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     idle_timeout: float = 120.0
     connect_timeout: float = 10.0
     max_retries: int = 2
+    media_models: tuple[str, ...] = ()
     demo_words_per_second: float = WORDS_PER_SECOND
 
     def first(self, *names: str) -> str:

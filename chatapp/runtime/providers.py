@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from fnmatch import fnmatchcase
 from functools import partial
 from importlib.util import find_spec
 from typing import Any, Self
@@ -139,6 +140,9 @@ class Models:
     def check(self, name: str) -> None:
         """Raises ModelUnknown or ProviderError when `name` cannot be asked. Touches no network."""
         self._find(name)
+
+    def takes_media(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self._settings.media_models)
 
     def preload(self, names: Iterable[str]) -> None:
         """Imports the adapters (half a second each) before the first message, or before a fork, has to wait for it."""

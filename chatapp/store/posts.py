@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from chatapp.runtime.ids import new_id
 from chatapp.store.recovery import recover
 from chatapp.store.turns import announce_message, rest
 from chatapp.store.writer import Writer, Written, conversation
+from chatapp.workspaces import Attachment
 
 TITLE_LENGTH = 60
 BUSY = (Session.Status.RUNNING, Session.Status.QUEUED, Session.Status.WAITING)
@@ -27,6 +29,7 @@ class Draft:
     mode: str = "queue"
     client_id: str | None = None
     overrides: dict[str, Any] = field(default_factory=dict)
+    attachments: Sequence[Attachment] = ()
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Posted:
 
 def post_message(user_id: int, session_id: str, draft: Draft) -> Written[Posted]:
     """Store the message before anything else happens; the same `client_id` again is the same answer."""
-    root_id = _root_of(user_id, session_id)
+    root_id = root_of(user_id, session_id)
     with conversation(root_id) as writer:
         session = writer.session(session_id)
         if draft.client_id:
@@ -50,7 +53,7 @@ def post_message(user_id: int, session_id: str, draft: Draft) -> Written[Posted]
         item = InboxItem(
             id=new_id(), session=session, kind=InboxItem.Kind.MESSAGE, user_id=user_id, text=draft.text,
             mode=draft.mode, overrides={**draft.overrides}, client_id=draft.client_id or None, created_at=writer.now,
-            started=not busy,
+            attachments=list(draft.attachments), started=not busy,
         )  # fmt: skip
         announce_message(writer, session, item, "queued" if busy else "running")
         item.save()
@@ -64,7 +67,8 @@ def _first_state(item: InboxItem) -> str:
     return "running" if item.started else "queued"
 
 
-def _root_of(user_id: int, session_id: str) -> str:
+def root_of(user_id: int, session_id: str) -> str:
+    """The conversation of a session that this person may see."""
     root = Session.objects.filter(pk=session_id, owner_id=user_id, root__deleted_at=None).values_list("root_id")
     found = root.first()
     if found is None:
@@ -146,7 +150,7 @@ def _change_queued(user_id: int, message_id: str, text: str | None) -> Written[P
 
 def retry(user_id: int, session_id: str) -> Written[Posted]:
     """After a failure: the same input again, in place."""
-    root_id = _root_of(user_id, session_id)
+    root_id = root_of(user_id, session_id)
     with conversation(root_id) as writer:
         session = writer.session(session_id)
         if session.status != Session.Status.FAILED:
@@ -170,7 +174,7 @@ class Stopped:
 def stop(user_id: int, session_id: str, scope: str = "reply") -> Written[Stopped]:
     """Stop this session's reply. A living host sees the flag by doorbell or at its next renewal; where there is none,
     the reply is settled here."""
-    root_id = _root_of(user_id, session_id)
+    root_id = root_of(user_id, session_id)
     with conversation(root_id) as writer:
         session = writer.session(session_id)
         if session.status not in BUSY:

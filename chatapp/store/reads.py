@@ -11,7 +11,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from django.db import connection
 from django.db.models import Count, Q, QuerySet, Sum
 
-from chatapp.models import Message, Session, ToolCall
+from chatapp.models import InboxItem, Message, Session, ToolCall
 from chatapp.runtime.errors import NotFound
 from chatapp.store import feed
 
@@ -168,7 +168,7 @@ Step = tuple[str, int]
 
 
 def transcript(user_id: int, session_id: str, after: Place, limit: int, *, archived: bool) -> Slice[Told]:
-    """A session's messages in order. Four queries however many there are."""
+    """A session's messages in order. Five queries however many there are."""
     if not Session.objects.filter(pk=session_id, owner_id=user_id, root__deleted_at=None).exists():
         raise NotFound("No such session.")
     rows = Message.objects.filter(session_id=session_id).order_by("position")
@@ -176,7 +176,14 @@ def transcript(user_id: int, session_id: str, after: Place, limit: int, *, archi
     found = _slice(rows if archived else rows.filter(archived=False), limit)
     steps = _steps(session_id, found.rows)
     calls = _calls(session_id, set(steps.values()))
-    return Slice([_told(row, steps.get(row.position), calls) for row in found.rows], found.more)
+    files = _attached(found.rows)
+    return Slice([_told(row, steps.get(row.position), calls, files) for row in found.rows], found.more)
+
+
+def _attached(rows: Iterable[Message]) -> dict[str, list[dict[str, Any]]]:
+    """Files that came with people's messages, by message."""
+    asked = InboxItem.objects.filter(id__in=[row.pk for row in rows if row.role == "user"]).exclude(attachments=[])
+    return dict(asked.values_list("id", "attachments"))
 
 
 def _steps(session_id: str, rows: Iterable[Message]) -> dict[int, Step]:
@@ -203,14 +210,17 @@ def _calls(session_id: str, steps: set[Step]) -> dict[Step, list[ToolCall]]:
     return calls
 
 
-def _told(row: Message, step: Step | None, all_calls: dict[Step, list[ToolCall]]) -> Told:
+def _told(
+    row: Message, step: Step | None, all_calls: dict[Step, list[ToolCall]], files: dict[str, list[dict[str, Any]]]
+) -> Told:
     calls = all_calls.get(step, []) if step else []
     reply_id = row.reply_id or (step[0] if step else "")
     if row.role == "tool":
         only = calls[0].pk if len(calls) == 1 else None
         return Told(row, [_result(call) for call in calls], only, reply_id)
     parts = [_part(part, calls) for part in row.payload.get("parts", ())]
-    return Told(row, [part for part in parts if part], None, reply_id)
+    attached = [{"type": "attachment", **file} for file in files.get(row.pk, ())]
+    return Told(row, [part for part in parts if part] + attached, None, reply_id)
 
 
 def _result(call: ToolCall) -> dict[str, Any]:
@@ -228,7 +238,8 @@ def _part(part: dict[str, Any], calls: Sequence[ToolCall]) -> dict[str, Any] | N
     """One part of a stored message; what a provider keeps for itself is left out."""
     kind = part.get("part_kind")
     if kind in ("text", "user-prompt"):
-        return {"type": "text", "text": part["content"]}
+        content = part["content"]
+        return {"type": "text", "text": content if isinstance(content, str) else content[0]}
     if kind == "thinking":
         return {"type": "thinking", "text": part["content"]}
     if kind == "tool-call":

@@ -14,7 +14,7 @@ from chatapp.runtime.declarations import SubagentDeclaration
 from chatapp.runtime.errors import ToolFailed
 from chatapp.runtime.events import EndReason, EventType
 from chatapp.runtime.ids import new_id
-from chatapp.runtime.messages import CallResult, Payload, Usage
+from chatapp.runtime.messages import AttachedFile, CallResult, Payload, Usage
 from chatapp.runtime.ports import Calls, Failure, Next, OpenCall, Request, Rested
 from chatapp.store.writer import Writer
 
@@ -99,7 +99,7 @@ def _take(writer: Writer, session: Session, items: list[InboxItem], announce: st
     for item in items:
         if item.kind == Kind.MESSAGE:
             seq = announce_message(writer, session, item, announce)
-            payload = messages.user_message(item.text)
+            payload = messages.user_message(item.text, [AttachedFile(**file) for file in item.attachments])
             append_message(
                 writer, session, payload, role="user", sender=item.author, text=item.text, pk=item.id, seq=seq
             )
@@ -112,9 +112,10 @@ def announce_message(writer: Writer, session: Session, item: InboxItem, state: s
     """USER_MESSAGE at every change of its state; the caller stores `item`. The number of the last one."""
     if item.announced == state:
         return item.seq
+    attached = {"attachments": item.attachments} if item.attachments else {}
     event = writer.event(
         session, EventType.USER_MESSAGE, message_id=item.id, text=item.text, state=state, author=item.author,
-        mode=item.mode,
+        mode=item.mode, **attached,
     )  # fmt: skip
     item.announced = state
     item.seq = item.seq or event.seq

@@ -14,7 +14,7 @@ from ninja import NinjaAPI
 from ninja.openapi.schema import REF_TEMPLATE
 from ninja.operation import Operation
 
-from gateway.api import catalog, contents, conversations, problems
+from gateway.api import catalog, contents, conversations, files, problems
 from gateway.api.docs import docs_page
 from gateway.api.inputs import StrictParser
 from gateway.api.renderer import Renderer, dumps
@@ -25,7 +25,7 @@ REFUSALS = {
     "403": gettext_noop("The token lacks the scope, or the CSRF token is missing."),
     "404": gettext_noop("Unknown, or another's."),
     "409": gettext_noop("The state does not allow it now."),
-    "413": gettext_noop("The text is too long."),
+    "413": gettext_noop("The text is too long, or the file too large."),
     "422": gettext_noop("A field is wrong; `errors` says which."),
     "429": gettext_noop("Too many messages; `Retry-After` says how long to wait."),
     "503": gettext_noop("The database or Valkey is away; nothing was stored."),
@@ -49,7 +49,7 @@ api = Api(
     urls_namespace="api",
 )
 problems.register(api)
-for _router in (conversations.router, contents.router, catalog.router):
+for _router in (conversations.router, contents.router, files.router, catalog.router):
     api.add_router("", _router)
 
 
@@ -79,6 +79,8 @@ def _refusals(address: str, method: str) -> list[str]:
         may |= {"413", "429"}
     if "/api/messages/" in address:
         may |= {"409", "413"} if method == "patch" else {"409"}
+    if address.endswith("/files"):
+        may |= {"409", "413"} if method == "post" else {"422"}
     if address.endswith("/retry"):
         may |= {"409"}
     return sorted(may)

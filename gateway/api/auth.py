@@ -16,6 +16,8 @@ from chatapp.runtime.errors import BranchlineError
 from chatapp.store import db
 from gateway.sockets import Credentials
 
+MULTIPART = "multipart/form-data"
+
 
 class Unauthorized(BranchlineError):
     """Nobody, or a token that is unknown or expired; the caller logs in."""
@@ -89,8 +91,9 @@ class Cookie:
         user: Any = await request.auser()
         if not user.is_authenticated:
             return None
-        # Kept first: looking for the CSRF token in a form would use up the body.
-        _ = request.body
+        if request.content_type != MULTIPART:
+            # Kept first: looking for the CSRF token in a form would use up the body.
+            _ = request.body
         if await sync_to_async(check_csrf)(request) is not None:
             raise Forbidden("The CSRF token is missing or wrong.", code="csrf")
         return Caller(user, session_key=request.session.session_key or "")

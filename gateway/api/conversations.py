@@ -78,7 +78,8 @@ async def _shown(user_id: int, conversation_id: str) -> Conversation:
 async def send_message(request: HttpRequest, conversation_id: str, payload: NewMessage) -> PostedMessage:
     """It is stored before anything else happens. `running` when the agent was at rest, `queued` when it was at work."""
     draft = Draft(payload.text, payload.mode, payload.client_id, payload.overrides())
-    return PostedMessage.of(await commands.send_message(caller(request).user_id, conversation_id, draft))
+    user_id = caller(request).user_id
+    return PostedMessage.of(await commands.send_message(user_id, conversation_id, draft, payload.attachments))
 
 
 @router.post("/conversations/{id:conversation_id}/retry", response={202: PostedMessage}, auth=CHAT, summary="Try again")

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NoReturn
 
 from django.conf import settings
 from django.http import HttpRequest
+from django.http.request import RawPostDataException
 from django.urls import register_converter
 from ninja import Query
 from ninja.parser import Parser
@@ -20,6 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from chatapp.models import Session
 from chatapp.runtime.errors import InvalidField
 from chatapp.store.reads import Place
+from chatapp.workspaces import ATTACHMENTS_MOST
 from gateway import protocol
 
 LIMIT = 100
@@ -59,9 +61,11 @@ class StrictParser(Parser):
     """UTF-8 and finite numbers only; halves of surrogate pairs come through, to be refused by field."""
 
     def parse_body(self, request: HttpRequest) -> dict[str, Any]:
-        parsed: dict[str, Any] = json.loads(
-            request.body.decode("utf-8"), parse_constant=_no_number, parse_float=_finite
-        )
+        try:
+            body = request.body
+        except RawPostDataException:
+            raise ValueError("a form was sent where JSON belongs") from None
+        parsed: dict[str, Any] = json.loads(body.decode("utf-8"), parse_constant=_no_number, parse_float=_finite)
         return parsed
 
 
@@ -157,6 +161,13 @@ def _text(value: Any) -> str:
 Text = Annotated[str, *_checked(_text, {"type": "string", "minLength": 1})]
 ClientId = Annotated[str | None, *_checked(protocol.check_client_id, STRING_OR_NULL | {"maxLength": 200})]
 SendMode = Annotated[str, *_checked(protocol.check_mode, {"enum": [*protocol.MODES, None], "type": ["string", "null"]})]
+Attachments = Annotated[
+    tuple[str, ...],
+    *_checked(
+        protocol.check_attachments,
+        {"type": ["array", "null"], "items": {"type": "string"}, "maxItems": ATTACHMENTS_MOST},
+    ),
+]
 Switch = Annotated[Any, WithJsonSchema({"enum": [True, False, "true", "false", None]})]
 
 
@@ -169,6 +180,7 @@ class NewMessage(Body):
     mode: SendMode = "queue"
     expose_to_user: Switch = None
     force_sync: Switch = None
+    attachments: Attachments = ()
     force_sync_timeout_seconds: Annotated[Any, WithJsonSchema({"type": ["number", "null"]})] = None
     attributes: Annotated[Any, WithJsonSchema({"type": ["object", "null"]})] = None
 

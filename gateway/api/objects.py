@@ -70,11 +70,11 @@ class SessionNode(BaseModel):
 
 
 class Part(BaseModel):
-    """A piece of a message: `text`, `thinking`, `tool_call` or `tool_result`, with that kind's fields."""
+    """A piece of a message: `text`, `thinking`, `tool_call`, `tool_result` or `attachment`, with that kind's fields."""
 
     model_config = ConfigDict(extra="allow")
 
-    type: Literal["text", "thinking", "tool_call", "tool_result"]
+    type: Literal["text", "thinking", "tool_call", "tool_result", "attachment"]
 
 
 class TranscriptMessage(BaseModel):
@@ -132,6 +132,15 @@ class StoppedSession(BaseModel):
 class StopAnswer(BaseModel):
     stopped: list[StoppedSession]
     continues: list[StoppedSession]
+
+
+class File(BaseModel):
+    """A file of a workspace; `size` in bytes."""
+
+    path: str
+    name: str
+    size: int
+    media_type: str
 
 
 class Agent(BaseModel):

@@ -11,11 +11,13 @@ import pytest
 from django.test import override_settings
 from pydantic import BaseModel
 
+from chatapp import workspaces
 from chatapp.models import InboxItem, Message, Session, ToolCall
 from chatapp.runtime.errors import Conflict, ProviderError, RateLimited, ToolFailed
 from chatapp.runtime.tools import Answered, Tool, ToolContext
-from chatapp.store import db
+from chatapp.store import db, reads
 from chatapp.store.conversations import create_conversation
+from chatapp.store.posts import Draft
 from gateway import commands
 from gateway.feed import Follower
 from tests.fakes import Call, Gate
@@ -547,3 +549,19 @@ async def test_it_rolls_back_what_no_client_could_be_told(server: Server, conver
     await server.send(conversation, "Go")
     assert (await server.failure(conversation))["code"] == "internal"
     assert orjson.dumps(await server.events(conversation))
+
+
+@pytest.mark.parametrize(("model", "items"), [("sees:it", 3), ("blind:it", 2)])
+async def test_an_attached_picture_reaches_a_model_that_looks_at_pictures(
+    server: Server, conversation: Session, model: str, items: int
+) -> None:
+    await db.run(Session.objects.filter(pk=conversation.pk).update, model=model)
+    picture = workspaces.upload(conversation.pk, "a.png", b"\x89PNG\r\n\x1a\n")
+    server.models.then("A picture.")
+    await commands.send_message(conversation.owner_id, conversation.pk, Draft("Look"), [picture["path"]])
+    await server.rest(conversation)
+    asked = server.models.requests[0].messages[0].parts[0]
+    assert len(asked.content) == items  # type: ignore[union-attr, arg-type]
+    assert (await server.events(conversation))[0]["attachments"] == [picture]
+    told = await db.run(reads.transcript, conversation.owner_id, conversation.pk, reads.Place(), 10, archived=False)
+    assert told.rows[0].parts == [{"type": "text", "text": "Look"}, {"type": "attachment", **picture}]

@@ -34,12 +34,19 @@ class Api:
         return await self.call("DELETE", path)
 
     async def call(
-        self, method: str, path: str, body: Any = None, *, query: Any = None, headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: Any = None,
+        headers: dict[str, str] | None = None,
+        content_type: str = "application/json",
     ) -> Any:
         """The answer with its parsed JSON at `.data`; bytes go out as they are."""
         raw = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         response: Any = await self.client.generic(
-            method, f"/api/{path}", raw, "application/json", query_params=query or {},
+            method, f"/api/{path}", raw, content_type, query_params=query or {},
             headers={**self.headers, **(headers or {})},
         )  # fmt: skip
         if not response.streaming:

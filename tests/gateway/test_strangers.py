@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient
+from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from chatapp.accounts import create_token
@@ -34,6 +36,10 @@ CALLS: dict[tuple[str, str], Any] = {
     ("GET", "/api/conversations/{conversation_id}/events"): None,
     ("GET", "/api/conversations/{conversation_id}/sessions"): None,
     ("GET", "/api/sessions/{session_id}/messages"): None,
+    ("POST", "/api/conversations/{conversation_id}/files"): b"a file",
+    ("GET", "/api/conversations/{conversation_id}/files"): None,
+    ("DELETE", "/api/conversations/{conversation_id}/files"): None,
+    ("GET", "/api/sessions/{session_id}/files"): None,
     ("PATCH", "/api/messages/{message_id}"): {"text": "mine"},
     ("DELETE", "/api/messages/{message_id}"): None,
 }
@@ -104,7 +110,12 @@ async def test_a_strangers_call_is_one_for_nothing(
     answers = []
     for whose in (ids, UNKNOWN_IDS):
         path = _filled(address, whose).removeprefix("/api/")
-        answer = await stranger.call(method, path, CALLS[method, address])
+        body, query = CALLS[method, address], {"path": "uploads/a"} if address.endswith("/files") else None
+        if isinstance(body, bytes):
+            form = encode_multipart(BOUNDARY, {"file": SimpleUploadedFile("a", body)})
+            answer = await stranger.call(method, path, form, content_type=MULTIPART_CONTENT)
+        else:
+            answer = await stranger.call(method, path, body, query=query)
         assert answer.status_code == 404
         answers.append(answer.data | {"id": ""})
     assert answers[0] == answers[1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,20 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.usage import RequestUsage
 
-from chatapp.runtime.messages import CallResult, clean, completion, load, load_all, repair, tool_results, user_message
+from chatapp.runtime.messages import (
+    MEDIA_ROOM,
+    AttachedFile,
+    CallResult,
+    clean,
+    completion,
+    has_media,
+    load,
+    load_all,
+    repair,
+    tool_results,
+    user_message,
+    with_media,
+)
 
 
 def asked(text: str = "hi") -> ModelRequest:
@@ -143,3 +157,46 @@ def test_it_believes_a_whole_count_only() -> None:
 
 def test_it_says_that_the_model_ran_out_of_room() -> None:
     assert completion(ModelResponse(parts=[TextPart("x")], finish_reason="length"), [0]).cut_off
+
+
+PICTURE = AttachedFile("uploads/a.png", "a.png", 3, "image/png")
+TABLE = AttachedFile("uploads/t.csv", "t.csv", 12, "text/csv")
+
+
+def contents(message: ModelMessage) -> list[Any]:
+    return list(message.parts[0].content)  # type: ignore[union-attr, arg-type]
+
+
+def test_attached_files_are_named_and_pictures_are_references_until_they_are_asked_for() -> None:
+    payload = user_message("Look", [PICTURE, TABLE])
+    assert "base64" not in json.dumps(payload)
+    message = load(json.loads(json.dumps(payload)))
+    assert has_media([message])
+    words, named = contents(message)[:2]
+    assert words == "Look"
+    assert "uploads/a.png (image/png, 3 bytes)" in named
+    assert "uploads/t.csv (text/csv, 12 bytes)" in named
+    shown = contents(with_media([message], {"uploads/a.png": b"png"}.get)[0])
+    assert (shown[2].data, shown[2].media_type) == (b"png", "image/png")
+    assert len(shown) == 3
+
+
+def test_a_model_that_takes_no_pictures_reads_their_names() -> None:
+    message = load(user_message("Look", [PICTURE]))
+    assert [type(item) for item in contents(with_media([message], None)[0])] == [str, str]
+
+
+def test_a_picture_that_is_gone_is_left_out() -> None:
+    message = load(user_message("Look", [PICTURE]))
+    assert len(contents(with_media([message], lambda path: None)[0])) == 2
+
+
+def test_the_newest_pictures_fill_the_room() -> None:
+    old, new = (load(user_message(text, [PICTURE])) for text in ("old", "new"))
+    filled = with_media([old, new], lambda path: b"x" * (MEDIA_ROOM - 1))
+    assert [len(contents(message)) for message in filled] == [2, 3]
+
+
+def test_a_document_is_a_document() -> None:
+    message = load(user_message("Read", [AttachedFile("uploads/a.pdf", "a.pdf", 3, "application/pdf")]))
+    assert contents(with_media([message], lambda path: b"%PDF-")[0])[2].media_type == "application/pdf"

@@ -35,6 +35,7 @@ class Entry:
     path: str
     size: int
     is_folder: bool = False
+    changed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,15 @@ class Workspace:
         with self._folder(parts[:-1], path) as folder:
             return _read(folder, _name(parts, path), path, self._file_limit)
 
+    def entry(self, path: str) -> Entry:
+        """A file's size and time, without reading it."""
+        parts = split(path)
+        with self._folder(parts[:-1], path) as folder:
+            info = _info(folder, _name(parts, path))
+        _require_plain(info, path)
+        assert info is not None
+        return Entry("/".join(parts), info.st_size, changed=info.st_mtime)
+
     def entries(self, path: str, most: int) -> tuple[list[Entry], bool]:
         """What is below a folder, in order, and whether there is more than `most`."""
         found: list[Entry] = []
@@ -77,7 +87,7 @@ class Workspace:
                         continue
                     if len(found) == most:
                         return found, True
-                    found.append(Entry(_joined(path, base, name), info.st_size, is_folder))
+                    found.append(Entry(_joined(path, base, name), info.st_size, is_folder, info.st_mtime))
         return found, False
 
     def grep(self, text: str, path: str, most: int) -> tuple[list[Hit], bool]:
@@ -102,6 +112,13 @@ class Workspace:
         with self._locked():
             self._replace(path, content)
 
+    def add(self, path: str, content: bytes) -> str:
+        """Write under this name, or under `name (2).txt` and so on where it is taken; the path it got."""
+        with self._locked():
+            free = self._free(path)
+            self._replace(free, content)
+        return free
+
     def edit(self, path: str, old: str, new: str) -> None:
         """Replaces the one place where `old` stands."""
         with self._locked():
@@ -121,11 +138,22 @@ class Workspace:
             with _told(path):
                 os.unlink(name, dir_fd=folder)
 
+    def _free(self, path: str) -> str:
+        parts = split(path)
+        name = _name(parts, path)
+        stem, dot, suffix = name.rpartition(".") if "." in name[1:] else (name, "", "")
+        with self._folder(parts[:-1], path, create=True) as folder:
+            number = 1
+            while _info(folder, name) is not None:
+                number += 1
+                name = f"{stem} ({number}){dot}{suffix}"
+        return "/".join([*parts[:-1], name])
+
     def _replace(self, path: str, content: bytes) -> None:
         parts = split(path)
         name = _name(parts, path)
         if len(content) > self._file_limit:
-            raise ToolFailed(f"{path} would be larger than {self._file_limit:,} bytes.")
+            raise ToolFailed(f"{path} would be larger than {self._file_limit:,} bytes.", code="too_large")
         with self._folder(parts[:-1], path, create=True) as folder:
             before = _info(folder, name)
             if before is not None:
@@ -161,7 +189,8 @@ class Workspace:
                     total += info.st_size
                     count += 1
         if (more > 0 and total > self._total_limit) or (new and count > MAX_FILES):
-            raise ToolFailed(f"The workspace is full: at most {self._total_limit:,} bytes in {MAX_FILES:,} files.")
+            full = f"The workspace is full: at most {self._total_limit:,} bytes in {MAX_FILES:,} files."
+            raise ToolFailed(full, code="workspace_full")
 
     @contextmanager
     def _folder(self, parts: Sequence[str], path: str, *, create: bool = False) -> Iterator[int]:
