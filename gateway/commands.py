@@ -16,6 +16,7 @@ from chatapp.runtime.errors import NotFound, Unavailable
 from chatapp.store import conversations, db, posts
 from chatapp.store.posts import Draft, Posted, Stopped
 from gateway.protocol import (
+    BranchMessage,
     ClientFrame,
     DeleteMessage,
     EditMessage,
@@ -24,6 +25,7 @@ from gateway.protocol import (
     Seen,
     SendMessage,
     StopRun,
+    SwitchBranch,
 )
 from gateway.wiring import gateway
 
@@ -62,6 +64,16 @@ async def remove_message(user_id: int, message_id: str) -> Posted:
 
 
 @_reports_outage
+async def branch_message(user_id: int, message_id: str, text: str) -> Posted:
+    return await gateway().ledger.write(posts.branch_message, user_id, message_id, text)
+
+
+@_reports_outage
+async def switch_branch(user_id: int, conversation_id: str, branch: int) -> None:
+    await gateway().ledger.write(posts.switch_branch, user_id, conversation_id, branch)
+
+
+@_reports_outage
 async def retry(user_id: int, conversation_id: str) -> Posted:
     return await gateway().ledger.write(posts.retry, user_id, conversation_id)
 
@@ -94,6 +106,11 @@ async def dispatch(user_id: int, conversation_id: str, frame: ClientFrame) -> di
             return _posted(await edit_message(user_id, frame.message_id, frame.text))
         case DeleteMessage():
             return _posted(await remove_message(user_id, frame.message_id))
+        case BranchMessage():
+            return _posted(await branch_message(user_id, frame.message_id, frame.text))
+        case SwitchBranch():
+            await switch_branch(user_id, conversation_id, frame.branch)
+            return {}
         case Retry():
             return _posted(await retry(user_id, conversation_id))
         case StopRun():

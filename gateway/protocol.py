@@ -51,6 +51,19 @@ class DeleteMessage:
 
 
 @dataclass(frozen=True)
+class BranchMessage:
+    message_id: str
+    text: str
+    ref: Any = None
+
+
+@dataclass(frozen=True)
+class SwitchBranch:
+    branch: int
+    ref: Any = None
+
+
+@dataclass(frozen=True)
 class Retry:
     ref: Any = None
 
@@ -73,7 +86,7 @@ class Seen:
     ref: Any = None
 
 
-ClientFrame = SendMessage | EditMessage | DeleteMessage | Retry | StopRun | Ping | Seen
+ClientFrame = SendMessage | EditMessage | DeleteMessage | BranchMessage | SwitchBranch | Retry | StopRun | Ping | Seen
 
 
 def _decode(raw: str | bytes) -> Any:
@@ -146,6 +159,14 @@ def _edit(data: dict[str, Any], limit: int) -> EditMessage:
     return EditMessage(_id(data, "message_id"), check_text(data.get("text"), limit), data.get("ref"))
 
 
+def _branch(data: dict[str, Any], limit: int) -> BranchMessage:
+    return BranchMessage(_id(data, "message_id"), check_text(data.get("text"), limit), data.get("ref"))
+
+
+def _switch(data: dict[str, Any], limit: int) -> SwitchBranch:
+    return SwitchBranch(check_branch(data.get("branch")), data.get("ref"))
+
+
 def _stop(data: dict[str, Any], limit: int) -> StopRun:
     session_id = _id(data, "session_id") if data.get("session_id") else ""
     return StopRun(check_scope(data.get("scope", "reply")), session_id, data.get("ref"))
@@ -162,6 +183,8 @@ BUILDERS: dict[str, Any] = {
     "message.send": _send,
     "message.edit": _edit,
     "message.delete": lambda data, limit: DeleteMessage(_id(data, "message_id"), data.get("ref")),
+    "message.branch": _branch,
+    "branch.switch": _switch,
     "message.retry": lambda data, limit: Retry(data.get("ref")),
     "run.stop": _stop,
     "ping": lambda data, limit: Ping(data.get("ref")),
@@ -207,6 +230,14 @@ def check_scope(value: Any) -> str:
     if value not in ("reply", "foreground", "all"):
         raise InvalidField("scope", "One of reply, foreground, all.")
     return str(value)
+
+
+def check_branch(value: Any) -> int:
+    """A branch's number; a form of the page sends it as text."""
+    number = int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,9}", value, re.ASCII) else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 10**9:
+        raise InvalidField("branch", "The number of a branch; 0 or more.")
+    return number
 
 
 def check_overrides(data: dict[str, Any], mode: Any) -> dict[str, Any]:

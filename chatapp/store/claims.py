@@ -11,6 +11,7 @@ from django.db.models import F, Q
 from chatapp.models import Session
 from chatapp.runtime.events import EventType
 from chatapp.runtime.ports import Hold, Work
+from chatapp.store import branches
 from chatapp.store.db import database_now
 from chatapp.store.recovery import recover
 from chatapp.store.turns import follow
@@ -46,7 +47,8 @@ def claim(session_id: str, owner: str, lane: str) -> Written[Work | None]:
             wake_at=None, status=Session.Status.RUNNING,
         )  # fmt: skip
         recover(writer, session)
-        transcript = tuple(session.messages.filter(archived=False).values_list("payload", flat=True))
+        held_by = branches.of_messages(branches.visible(session))
+        transcript = tuple(session.messages.filter(held_by, archived=False).values_list("payload", flat=True))
         following = follow(writer, session)
         hold = Hold(session.pk, writer.root.pk, owner, session.generation)
         work = Work(hold, session.owner_id, transcript, following)

@@ -1,4 +1,4 @@
-"""What people post to a session: messages, their edits, a wish to try again, a stop."""
+"""What people post to a session: messages, their edits, a wish to try again or another way on, a stop."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 from django.conf import settings
 
-from chatapp.models import InboxItem, Session
-from chatapp.runtime.errors import Conflict, NotFound, RateLimited
+from chatapp.models import InboxItem, Message, Session
+from chatapp.runtime.errors import Conflict, InvalidField, NotFound, RateLimited
+from chatapp.runtime.events import EventType
 from chatapp.runtime.ids import new_id
+from chatapp.store import branches
 from chatapp.store.recovery import recover
 from chatapp.store.turns import announce_message, rest
 from chatapp.store.writer import Writer, Written, conversation
@@ -148,19 +150,78 @@ def _change_queued(user_id: int, message_id: str, text: str | None) -> Written[P
     return writer.written(Posted(item.id, writer.events[-1].seq, item.announced))
 
 
+def branch_message(user_id: int, message_id: str, text: str) -> Written[Posted]:
+    """Write a past message anew: the conversation goes on from there in a branch of its own."""
+    found = Message.objects.filter(
+        pk=message_id, role="user", session__owner_id=user_id, session__root__deleted_at=None
+    ).select_related("session")
+    message = found.first()
+    if message is None:
+        raise NotFound("No such message.")
+    with conversation(message.session.root_id) as writer:
+        session = writer.session(message.session_id)
+        _require_rest(session)
+        before = InboxItem.objects.filter(id=message.pk).first()
+        if before is None or before.announced != "running":
+            raise Conflict("Only a message that began a reply can be written anew.", code="not_a_beginning")
+        _check_rate(writer, user_id)
+        branches.fork(writer, session, message.branch, message.position, message.seq)
+        item = InboxItem(
+            id=new_id(), session=session, kind=InboxItem.Kind.MESSAGE, user_id=user_id, text=text,
+            attachments=before.attachments, created_at=writer.now, started=True,
+        )  # fmt: skip
+        announce_message(writer, session, item, "running")
+        item.save()
+        _ring(writer, session)
+    return writer.written(Posted(item.id, item.seq, "running"))
+
+
+def switch_branch(user_id: int, conversation_id: str, number: int) -> Written[None]:
+    """Go on in another branch. A failure stays with the branch that it happened in."""
+    root_id = root_of(user_id, conversation_id)
+    with conversation(root_id) as writer:
+        session = writer.root
+        _require_rest(session)
+        if number and not session.branches.filter(number=number).exists():
+            raise InvalidField("branch", "The number of a branch of this conversation.")
+        if number != session.branch:
+            branches.go_on(writer, session, number)
+            writer.set(session, status=Session.Status.IDLE, error=None)
+    return writer.written(None)
+
+
+def _require_rest(session: Session) -> None:
+    if session.status in BUSY or session.inbox.filter(state=InboxItem.State.QUEUED).exists():
+        raise Conflict("The agent is at work here. Stop it or wait until it is done.", code="busy")
+
+
 def retry(user_id: int, session_id: str) -> Written[Posted]:
-    """After a failure: the same input again, in place."""
+    """The last reply's input again: in place after a failure, else as a sibling of that reply."""
     root_id = root_of(user_id, session_id)
     with conversation(root_id) as writer:
         session = writer.session(session_id)
         if session.status != Session.Status.FAILED:
-            raise Conflict("There is no failed reply to try again.", code="nothing_to_retry")
+            _require_rest(session)
+            _leave_last_reply(writer, session)
         item = InboxItem.objects.create(
             session=session, kind=InboxItem.Kind.RETRY, user_id=user_id, created_at=writer.now, started=True
         )
         _ring(writer, session)
         writer.set(session, error=None)
     return writer.written(Posted(item.id, writer.root.last_seq, "running"))
+
+
+def _leave_last_reply(writer: Writer, session: Session) -> None:
+    """A new branch that holds what the last reply answered, and not that reply."""
+    shown = branches.visible(session)
+    starts = session.own_events.filter(branches.of_events(shown), type=EventType.AGENT_START)
+    last = starts.order_by("-seq").first()
+    if last is None:
+        raise Conflict("There is no reply to try again.", code="nothing_to_retry")
+    first = starts.filter(reply_id=last.reply_id).order_by("seq")[0]
+    said = session.messages.filter(reply_id=first.reply_id).exclude(role="user").order_by("position").first()
+    position = said.position if said else session.log_version
+    branches.fork(writer, session, first.branch, position, first.seq)
 
 
 @dataclass(frozen=True)

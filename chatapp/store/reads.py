@@ -13,7 +13,7 @@ from django.db.models import Count, Q, QuerySet, Sum
 
 from chatapp.models import InboxItem, Message, Session, ToolCall
 from chatapp.runtime.errors import NotFound
-from chatapp.store import feed
+from chatapp.store import branches, feed
 
 T = TypeVar("T")
 
@@ -168,10 +168,12 @@ Step = tuple[str, int]
 
 
 def transcript(user_id: int, session_id: str, after: Place, limit: int, *, archived: bool) -> Slice[Told]:
-    """A session's messages in order. Five queries however many there are."""
-    if not Session.objects.filter(pk=session_id, owner_id=user_id, root__deleted_at=None).exists():
+    """The messages of the branch that goes on, in order. Six queries however many there are."""
+    session = Session.objects.filter(pk=session_id, owner_id=user_id, root__deleted_at=None).first()
+    if session is None:
         raise NotFound("No such session.")
-    rows = Message.objects.filter(session_id=session_id).order_by("position")
+    shown = branches.of_messages(branches.visible(session))
+    rows = Message.objects.filter(shown, session_id=session_id).order_by("position")
     rows = rows.filter(seq__gt=after.seq) if after.position is None else rows.filter(position__gt=after.position)
     found = _slice(rows if archived else rows.filter(archived=False), limit)
     steps = _steps(session_id, found.rows)

@@ -78,7 +78,11 @@ def _refusals(address: str, method: str) -> list[str]:
     if address.endswith("/messages") and method == "post":
         may |= {"413", "429"}
     if "/api/messages/" in address:
-        may |= {"409", "413"} if method == "patch" else {"409"}
+        may |= {"409"} if method == "delete" else {"409", "413"}
+    if address.endswith("/branch"):
+        may |= {"429"}
+    if method == "patch":
+        may |= {"409"}
     if address.endswith("/files"):
         may |= {"409", "413"} if method == "post" else {"422"}
     if address.endswith("/retry"):

@@ -103,6 +103,15 @@ async def change_message(request: HttpRequest, message_id: str, payload: Message
     return PostedMessage.of(await commands.edit_message(caller(request).user_id, message_id, payload.text))
 
 
+@router.post(
+    "/messages/{id:message_id}/branch", response={202: PostedMessage}, auth=CHAT, tags=["Conversations"],
+    summary="Write a past message anew",
+)  # fmt: skip
+async def branch_message(request: HttpRequest, message_id: str, payload: MessageChange) -> PostedMessage:
+    """The conversation goes on from there in a new branch; nothing is deleted. 409 while the agent works."""
+    return PostedMessage.of(await commands.branch_message(caller(request).user_id, message_id, payload.text))
+
+
 @router.delete(
     "/messages/{id:message_id}", response={204: None}, auth=CHAT, tags=["Conversations"],
     summary="Remove a queued message",

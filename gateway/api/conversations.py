@@ -52,9 +52,12 @@ async def get_conversation(request: HttpRequest, conversation_id: str) -> Conver
 
 @router.patch("/conversations/{id:conversation_id}", response=Conversation, auth=CHAT, summary="Change a conversation")
 async def change_conversation(request: HttpRequest, conversation_id: str, payload: ConversationChange) -> Conversation:
-    """Only the fields that are sent change. A new model holds from the next model request on."""
+    """Only the fields that are sent change. A new model holds from the next model request on; another branch can be
+    taken while nothing runs (else 409)."""
     who = caller(request)
     fields = payload.model_dump(exclude_unset=True)
+    if "branch" in fields:
+        await commands.switch_branch(who.user_id, conversation_id, fields.pop("branch"))
     if await db.run(conversations.change_conversation, who.user, conversation_id, fields) is None:
         raise NotFound("No such conversation.")
     return await _shown(who.user_id, conversation_id)
@@ -84,7 +87,7 @@ async def send_message(request: HttpRequest, conversation_id: str, payload: NewM
 
 @router.post("/conversations/{id:conversation_id}/retry", response={202: PostedMessage}, auth=CHAT, summary="Try again")
 async def retry(request: HttpRequest, conversation_id: str) -> PostedMessage:
-    """After a failed reply: the same input once more. 409 when the last reply did not fail."""
+    """The last reply's input once more: in place when it failed, else as a sibling. 409 while the agent works."""
     return PostedMessage.of(await commands.retry(caller(request).user_id, conversation_id))
 
 

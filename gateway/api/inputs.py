@@ -124,6 +124,9 @@ Archived = Annotated[bool, *_checked(_flag("archived"), {"type": "boolean"})]
 Wake = Annotated[bool, *_checked(_flag("wake"), {"type": "boolean"})]
 
 
+BranchNumber = Annotated[int, *_checked(protocol.check_branch, {"type": "integer", "minimum": 0})]
+
+
 class Body(BaseModel):
     """A JSON object; a field that we do not know is refused, so that a typing error is no silent wish."""
 
@@ -150,6 +153,7 @@ class ConversationChange(Body):
     pinned: Pinned = False
     archived: Archived = False
     wake: Wake = True
+    branch: BranchNumber = 0
     agent_id: AgentId = MAIN
     model: Model = ""
 

@@ -282,16 +282,37 @@ async def test_a_stop_of_another_conversations_session_is_404(api: Api, alice: U
     assert (await api.post(f"conversations/{row.pk}/stop", {"session_id": other.pk})).status_code == 404
 
 
-async def test_a_failed_reply_is_tried_again_and_a_good_one_is_not(api: Api, alice: User) -> None:
+async def test_a_reply_is_tried_again_once_there_is_one_and_nothing_runs(api: Api, alice: User) -> None:
     row = await _made(alice)
+    refused = await api.post(f"conversations/{row.pk}/retry")
+    assert (refused.status_code, refused.data["code"]) == (409, "nothing_to_retry")
     await db.run(sent, row)
     await db.run(failed, row)
     assert (await api.get(f"conversations/{row.pk}")).data["state"] == "failed"
     tried = await api.post(f"conversations/{row.pk}/retry")
     assert (tried.status_code, tried.data["state"]) == (202, "running")
-    await db.run(answered, row)
     refused = await api.post(f"conversations/{row.pk}/retry")
-    assert (refused.status_code, refused.data["code"]) == (409, "nothing_to_retry")
+    assert (refused.status_code, refused.data["code"]) == (409, "busy")
+    await db.run(answered, row)
+    again = await api.post(f"conversations/{row.pk}/retry")
+    assert again.status_code == 202
+    assert (await api.get(f"conversations/{row.pk}")).data["branch"] == 1
+
+
+async def test_a_message_is_written_anew_and_the_branch_changed_back(api: Api, alice: User) -> None:
+    row = await _made(alice)
+    first = await db.run(sent, row)
+    await db.run(answered, row)
+    made = await api.post(f"messages/{first.message_id}/branch", {"text": "anew"})
+    assert (made.status_code, made.data["state"]) == (202, "running")
+    refused = await api.patch(f"conversations/{row.pk}", {"branch": 0})
+    assert (refused.status_code, refused.data["code"]) == (409, "busy")
+    await db.run(answered, row)
+    changed = await api.patch(f"conversations/{row.pk}", {"branch": 0, "title": "old"})
+    assert (changed.data["branch"], changed.data["title"]) == (0, "old")
+    for wrong in (7, -1, "x", True, None, 1.5):
+        answer = await api.patch(f"conversations/{row.pk}", {"branch": wrong})
+        assert answer.status_code == 422, wrong
 
 
 # Queued messages

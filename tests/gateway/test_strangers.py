@@ -42,6 +42,7 @@ CALLS: dict[tuple[str, str], Any] = {
     ("GET", "/api/sessions/{session_id}/files"): None,
     ("PATCH", "/api/messages/{message_id}"): {"text": "mine"},
     ("DELETE", "/api/messages/{message_id}"): None,
+    ("POST", "/api/messages/{message_id}/branch"): {"text": "mine"},
 }
 
 # Every other address with something variable in it: how a stranger asks, by GET or POST.

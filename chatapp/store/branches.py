@@ -1,0 +1,142 @@
+"""Branches of a session: what each holds, making one at a past message, and the ways on at each fork."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db.models import Min, Q
+
+from chatapp.models import Branch, Event, Session
+from chatapp.runtime.events import EventType
+from chatapp.store.writer import Writer
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What one branch of a path contributes: rows before `position` and `seq`; all of its own where they are None."""
+
+    branch: int
+    position: int | None = None
+    seq: int | None = None
+
+
+def path(branches: Iterable[Branch], number: int) -> list[Stretch]:
+    """From a branch back to the first one, each cut where the next one left it."""
+    rows = {row.number: row for row in branches}
+    found = [Stretch(number)]
+    while number in rows:
+        row = rows[number]
+        found.append(Stretch(row.parent, row.position, row.seq))
+        number = row.parent
+    return found
+
+
+def visible(session: Session) -> list[Stretch] | None:
+    """The path of the branch that goes on; None where there is but one."""
+    rows = list(session.branches.all())
+    return path(rows, session.branch) if rows else None
+
+
+def of_messages(stretches: list[Stretch] | None) -> Q:
+    """Which messages a path holds."""
+    return _any(stretches, "position")
+
+
+def of_events(stretches: list[Stretch] | None) -> Q:
+    """Which of the session's own events a path holds."""
+    return _any(stretches, "seq")
+
+
+def _any(stretches: list[Stretch] | None, column: str) -> Q:
+    found = Q()
+    for stretch in stretches or ():
+        limit = getattr(stretch, column)
+        found |= Q(branch=stretch.branch) & (Q() if limit is None else Q(**{f"{column}__lt": limit}))
+    return found
+
+
+def fork(writer: Writer, session: Session, branch: int, position: int, seq: int) -> None:
+    """Leave `branch` before a message and go on in a new one. Where that message is the first of its branch, the new
+    one leaves where that one left: they are siblings."""
+    row = session.branches.filter(number=branch).first()
+    if row is not None and not session.messages.filter(branch=branch, position__lt=position).exists():
+        branch, position, seq = row.parent, row.position, row.seq
+    newest = session.branches.order_by("-number").values_list("number", flat=True).first() or 0
+    made = session.branches.create(number=newest + 1, parent=branch, position=position, seq=seq, created_at=writer.now)
+    go_on(writer, session, made.number)
+
+
+def go_on(writer: Writer, session: Session, number: int) -> None:
+    """The page draws the thread anew when it hears of this."""
+    writer.set(session, branch=number)
+    writer.event(session, EventType.CUSTOM, name="branch", value={"branch": number})
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The ways on at one fork: which of them is shown, of how many, and the branches that show its neighbours."""
+
+    index: int
+    count: int
+    before: int | None
+    after: int | None
+
+
+@dataclass
+class Forks:
+    """The forks along the visible path, found by the item that stands there: by its event's branch and number."""
+
+    _places: dict[tuple[int, int], Ways] = field(default_factory=dict)
+
+    def at(self, event: dict[str, Any]) -> Ways | None:
+        return self._places.get((event["branch"], event["seq"]))
+
+
+ITEMS = (EventType.USER_MESSAGE.value, EventType.AGENT_START.value)
+
+
+def forks(session: Session) -> Forks:
+    """Two queries, one where nothing was ever branched."""
+    rows = list(session.branches.all())
+    if not rows:
+        return Forks()
+    firsts = dict(
+        Event.objects.filter(session=session, branch__gt=0, type__in=ITEMS)
+        .order_by()
+        .values_list("branch")
+        .annotate(first=Min("seq"))
+    )
+    shown = path(rows, session.branch)
+    return Forks(dict(_places(rows, shown, firsts)))
+
+
+def _places(rows: list[Branch], shown: list[Stretch], firsts: dict[int, int]) -> Iterator[tuple[tuple[int, int], Ways]]:
+    after = {stretch.branch: below for below, stretch in zip(shown, shown[1:], strict=False)}
+    limits = {stretch.branch: stretch.seq for stretch in shown}
+    for parent, seq in {(row.parent, row.seq) for row in rows}:
+        limit = limits.get(parent)
+        if parent not in limits or (limit is not None and seq > limit):
+            continue
+        options = [parent, *(row.number for row in rows if (row.parent, row.seq) == (parent, seq))]
+        current = after[parent].branch if limit == seq else parent
+        index = options.index(current)
+        ways = [_newest(rows, option, parent, seq) for option in options]
+        place = (parent, seq) if current == parent else (current, firsts.get(current, 0))
+        yield (
+            place,
+            Ways(
+                index + 1, len(ways), ways[index - 1] if index else None, ways[index + 1] if ways[index + 1 :] else None
+            ),
+        )
+
+
+def _newest(rows: list[Branch], option: int, parent: int, seq: int) -> int:
+    """The newest branch that goes this way at a fork: where somebody last was when they went it."""
+    own = {option}
+    for row in rows:
+        stays = option != parent or row.parent != parent or row.seq > seq
+        if row.parent in own and stays:
+            own.add(row.number)
+    return max(own)
