@@ -1,5 +1,9 @@
 // The socket as htmx keeps it: where to come back, what was read, and what the status line says about it.
 const ACK_MS = 250;
+// A socket whose other end is gone without a word (a closed laptop, a lost network) looks open for minutes.
+const PING_MS = 15_000;
+const ANSWER_MS = 5_000;
+const SILENT = 4000;
 const LOGGED_OUT = 4401;
 const GONE = 4404;
 
@@ -11,6 +15,7 @@ export function startLink(chat, { before, after, closed }) {
   let read = 0;
   let unread = 0;
   let timer = 0;
+  let deadline = 0;
 
   const show = (state, text = word.dataset[state]) => {
     word.textContent = text;
@@ -26,6 +31,22 @@ export function startLink(chat, { before, after, closed }) {
     }
   };
 
+  // Whoever does not answer in time is not there: the next socket goes on where this one ended.
+  const ping = () => {
+    const socket = connection?.socket;
+    if (deadline || socket?.readyState !== WebSocket.OPEN) return;
+    socket.send('{"kind":"ping","ref":"ping"}');
+    deadline = setTimeout(() => {
+      socket.close();
+      // The browser waits long for an answer to its goodbye; the next socket must not.
+      socket.dispatchEvent(new CloseEvent("close", { code: SILENT }));
+    }, ANSWER_MS);
+  };
+  const alive = () => {
+    clearTimeout(deadline);
+    deadline = 0;
+  };
+
   // Where the next socket goes on: behind what was read.
   const aim = (to) => {
     const url = new URL(to.url);
@@ -38,10 +59,14 @@ export function startLink(chat, { before, after, closed }) {
   chat.addEventListener("htmx:ws:after:connection", (event) => {
     connection = event.detail.connection;
     unread = 0;
+    alive();
     show("connected");
   });
 
-  chat.addEventListener("htmx:ws:before:message:incoming", () => before());
+  chat.addEventListener("htmx:ws:before:message:incoming", () => {
+    alive();
+    before();
+  });
 
   chat.addEventListener("htmx:ws:after:message:incoming", (event) => {
     const { connection: from, message } = event.detail;
@@ -61,11 +86,16 @@ export function startLink(chat, { before, after, closed }) {
 
   chat.addEventListener("htmx:ws:close", (event) => {
     const { code, connection: from } = event.detail;
+    alive();
     const comesBack = from.config.reconnectCodes.includes(code);
     show({ [LOGGED_OUT]: "login", [GONE]: "gone" }[code] ?? (comesBack ? "reconnecting" : "ended"));
     document.getElementById("log-in").hidden = code !== LOGGED_OUT;
     closed(code);
   });
+
+  setInterval(ping, PING_MS);
+  addEventListener("online", ping);
+  document.addEventListener("visibilitychange", () => document.hidden || ping());
 
   reconnect.addEventListener("click", () => {
     show("connecting");

@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.error import URLError
@@ -75,6 +76,70 @@ class Server:
             return False
 
 
+class Wire:
+    """A cable between browser and server, which can be cut, or go silent as that of a closed laptop does."""
+
+    def __init__(self, port: int) -> None:
+        self.to = port
+        self.down = False
+        self.silent = False
+        self.ends: list[socket.socket] = []
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Every connection breaks, and no new one is made until `mend`."""
+        self.down = True
+        self._break()
+
+    def hang(self) -> None:
+        """Nothing comes through, and nobody is told; new connections are made and stay silent."""
+        self.silent = True
+
+    def mend(self) -> None:
+        """As before. What hung stays dead: the far end has forgotten it."""
+        if self.silent:
+            self.ends, old = [], self.ends
+            self.dead = old
+        self.down = self.silent = False
+
+    def _break(self) -> None:
+        for end in self.ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+        self.ends = []
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _address = self.listener.accept()
+            except OSError:
+                return
+            if self.down:
+                near.close()
+                continue
+            far = socket.create_connection(("127.0.0.1", self.to))
+            self.ends += [near, far]
+            for source, target in ((near, far), (far, near)):
+                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if self.silent or source not in self.ends:
+                    continue
+                target.sendall(data)
+        if not self.silent and source in self.ends:
+            with suppress(OSError):
+                target.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        self.listener.close()
+        self._break()
+
+
 class Provider(ThreadingHTTPServer):
     """A model's provider: each request gets the next answer's bytes, made when it is asked for."""
 
@@ -83,7 +148,7 @@ class Provider(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), ProviderRequest)
         self.url = f"http://127.0.0.1:{self.server_port}/v1"
-        self.answers: list[Callable[[], bytes]] = []
+        self.answers: list[Callable[[], bytes | Iterable[bytes]]] = []
         self.bodies: list[str] = []
 
 
@@ -92,7 +157,10 @@ class ProviderRequest(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.bodies.append(self.rfile.read(int(self.headers["content-length"])).decode())
-        self.wfile.write(self.server.answers.pop(0)())
+        answer = self.server.answers.pop(0)()
+        with suppress(ConnectionError):
+            for piece in [answer] if isinstance(answer, bytes) else answer:
+                self.wfile.write(piece)
         self.close_connection = True
 
     def log_message(self, *_all: object) -> None:
@@ -154,6 +222,13 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
+def wire(server: Server) -> Iterator[Wire]:
+    cable = Wire(server.port)
+    yield cable
+    cable.close()
+
+
+@pytest.fixture
 def talk(transactional_db: None, alice: User) -> Session:
     return create_conversation(alice, model="demo")
 
@@ -174,7 +249,8 @@ def context(chromium: Browser, server: Server, alice: User) -> Iterator[BrowserC
     login = Client()
     login.force_login(alice)
     cookie = login.cookies[settings.SESSION_COOKIE_NAME].value
-    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": cookie, "url": server.url}])
+    # Of the host, whatever the port: a wire in between has another one.
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": cookie, "domain": "127.0.0.1", "path": "/"}])
     yield context
     context.close()
     assert complaints == []
