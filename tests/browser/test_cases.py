@@ -301,7 +301,8 @@ def test_stop_reacts_at_once_while_code_floods_in(page: Page, provider: Provider
     took = page.evaluate(
         """() => new Promise((done) => {
           const began = performance.now();
-          const look = () => document.getElementById("run").dataset.run !== "running" && done(performance.now() - began);
+          const run = () => document.getElementById("run").dataset.run;
+          const look = () => run() !== "running" && done(performance.now() - began);
           new MutationObserver(look)
             .observe(document.querySelector(".dock"), { childList: true, subtree: true, attributes: true });
           document.querySelector(".stop").click();
