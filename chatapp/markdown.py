@@ -27,29 +27,41 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import STANDARD_TYPES
 from pygments.util import ClassNotFound
 
+from chatapp.mathtext import math_plugin
+
 HIGHLIGHT_MAX = 30_000
 CACHED_MAX = 32_000
 # An open block is rendered at each delta up to the first size, at each eighth more up to the second, then doubled.
 OPEN_BLOCK_EASY = 4_000
 OPEN_BLOCK_MAX = 12_000
+# A code block with more lines is folded; the style sheet shows as many as fit into its folded height.
+FOLD_ABOVE = 40
 
 _TAGS = set(
     ["a", "blockquote", "br", "code", "del", "div", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p"]
     + ["pre", "s", "section", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul"]
 )
-_ATTRIBUTES: dict[str, set[str]] = {"*": set(), "a": {"href"}, "ol": {"start"}, "pre": {"data-lang"}}
+_ATTRIBUTES: dict[str, set[str]] = {
+    "*": set(), "a": {"href"}, "ol": {"start"}, "pre": {"data-lang"},
+    "sup": {"data-note"}, "li": {"data-note"}, "span": {"data-note"},
+}  # fmt: skip
 _CLASSES = {
     "span": {name for name in STANDARD_TYPES.values() if name} | {"box"},
     "td": {"right", "center"},
     "th": {"right", "center"},
     "li": {"task"},
     "section": {"footnotes"},
+    "code": {"math"},
+    "div": {"math"},
 }
 # Each block finds its own direction: right-to-left and left-to-right texts stand beside each other.
 _SET = {tag: {"dir": "auto"} for tag in ("p", "ul", "ol", "blockquote", "table", "h1", "h2", "h3", "h4", "h5", "h6")}
 _SET["a"] = {"target": "_blank"}
 _ALIGN = re.compile(r"text-align:\s*(right|center)")
-_PRE = re.compile(r'<pre( data-lang="[^"<>]*")?>')
+_PRE = re.compile(r'<pre( data-lang="[^"<>]*")?>(.*?)</pre>', re.DOTALL)
+_NOTE_REF = re.compile(r'<sup data-note="(\d+)-(\d+)">(\[\d+\])</sup>')
+_NOTE = re.compile(r'<li data-note="(\d+)">')
+_NOTE_BACK = re.compile(r'<span data-note="(\d+)-(\d+)">\u21a9</span>')
 _formatter = HtmlFormatter(nowrap=True)
 
 
@@ -99,14 +111,28 @@ def _cell(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
     return f'<{token.tag} class="{align[1]}">' if align else f"<{token.tag}>"
 
 
+def _note_place(token: Token) -> str:
+    """Which note, and which of the references to it."""
+    return f"{token.meta['id'] + 1}-{token.meta.get('subId', 0)}"
+
+
 def _footnote_ref(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
-    return f"<sup>[{tokens[index].meta['id'] + 1}]</sup>"
+    return f'<sup data-note="{_note_place(tokens[index])}">[{tokens[index].meta["id"] + 1}]</sup>'
+
+
+def _footnote_open(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
+    return f'<li data-note="{tokens[index].meta["id"] + 1}">'
+
+
+def _footnote_anchor(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
+    return f' <span data-note="{_note_place(tokens[index])}">\u21a9</span>'
 
 
 def _parser(footnotes: bool) -> MarkdownIt:
     md = MarkdownIt("commonmark", {"html": False, "linkify": True})
     md.enable(["table", "strikethrough", "linkify"])
     tasklists_plugin(md)
+    math_plugin(md, growing=not footnotes)
     rules: dict[str, Any] = {
         "fence": _fence,
         "code_block": lambda tokens, index, *_rest: _code(tokens[index].content, ""),
@@ -122,8 +148,9 @@ def _parser(footnotes: bool) -> MarkdownIt:
             "footnote_ref": _footnote_ref,
             "footnote_block_open": lambda *_all: '<section class="footnotes"><ol>',
             "footnote_block_close": lambda *_all: "</ol></section>",
-            "footnote_open": lambda *_all: "<li>",
-            "footnote_anchor": lambda *_all: "",
+            "footnote_open": _footnote_open,
+            "footnote_close": lambda *_all: "</li>",
+            "footnote_anchor": _footnote_anchor,
         }
     md.renderer.rules.update(rules)  # type: ignore[attr-defined]
     return md
@@ -145,10 +172,40 @@ def _clean(html: str) -> str:
         link_rel="noopener nofollow",
         set_tag_attribute_values=_SET,
     )
-    # In what was cleaned every `<` is a tag of the allow-list, so this touches code blocks only.
-    button = f'<button type="button" class="copy">{escape(_("Copy"))}</button>'
-    safe = _PRE.sub(lambda match: f'<div class="code">{button}<pre tabindex="0"{match[1] or ""}>', safe)
-    return safe.replace("</pre>", "</pre></div>")
+    return _framed_tables(_PRE.sub(_framed_code, safe))
+
+
+# In what was cleaned every `<` is a tag of the allow-list, so what follows touches those tags only.
+
+
+def _framed_code(match: re.Match[str]) -> str:
+    """A code block with its buttons; a long one is folded."""
+    count = match[2].removesuffix("</code>").rstrip("\n").count("\n") + 1
+    pre = f'<pre tabindex="0"{match[1] or ""}>{match[2]}</pre>'
+    copy = f'<button type="button" class="copy">{escape(_("Copy"))}</button>'
+    if count <= FOLD_ABOVE:
+        return f'<div class="code">{copy}{pre}</div>'
+    more, less = escape(_("Show all %d lines") % count), escape(_("Fold"))
+    words = f'<span class="more">{more}</span><span class="less">{less}</span>'
+    return f'<div class="code long">{copy}{pre}<button type="button" class="fold">{words}</button></div>'
+
+
+def _framed_tables(html: str) -> str:
+    """Each table in a frame that scrolls by itself and by keyboard."""
+    frame = f'<div class="table" role="group" tabindex="0" aria-label="{escape(_("Table"))}">'
+    return html.replace("<table", f"{frame}<table").replace("</table>", "</table></div>")
+
+
+def _linked_notes(html: str, block_id: str) -> str:
+    """Footnotes and the places that refer to them link to each other, under names of this block's own."""
+    if "data-note" not in html:
+        return html
+    name = "fn-" + re.sub(r"[^\w-]", "", block_id, flags=re.ASCII)
+    html = _NOTE_REF.sub(rf'<sup><a id="{name}-\1-from-\2" href="#{name}-\1" role="doc-noteref">\3</a></sup>', html)
+    html = _NOTE.sub(rf'<li id="{name}-\1" tabindex="-1">', html)
+    back = escape(_("Back to the text"))
+    link = rf'<a href="#{name}-\1-from-\2" role="doc-backlink" aria-label="{back}">\u21a9</a>'
+    return _NOTE_BACK.sub(link.replace(r"\u21a9", "\u21a9"), html)
 
 
 @lru_cache(maxsize=512)
@@ -156,11 +213,13 @@ def _cached(text: str, language: str) -> str:
     return _clean(_whole.render(text))
 
 
-def render(text: str) -> str:
+def render(text: str, block_id: str = "") -> str:
     """A finished text. Cached: every viewer and every reload shows the same blocks."""
     if len(text) > CACHED_MAX:
-        return _clean(_whole.render(text))
-    return _cached(text, get_language() or "")
+        html = _clean(_whole.render(text))
+    else:
+        html = _cached(text, get_language() or "")
+    return _linked_notes(html, block_id)
 
 
 @dataclass(frozen=True)

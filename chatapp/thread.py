@@ -11,12 +11,24 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from chatapp.plain import excerpt, plain, visible
+
 Flat = dict[str, Any]
 BRIEF_MAX = 80
+# What a card shows of a call before someone asks for all of it.
+OUTPUT_LINES = 200
+OUTPUT_MAX = 20_000
+ARGS_MAX = 2_000
+# How much longer than what it shows a coloured text may be.
+COLOURED = 4
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+# A reply goes on after these.
+RESTS = ("PERMISSION_ASKING", "WAITING")
 
 # What a failure means, by its code.
 FAILURES = {
@@ -45,12 +57,42 @@ FAILURES = {
 TELLING = ("wrong_key", "no_key", "model_unknown", "rate_limited", "rejected", "token_cap")
 
 
+@dataclass(frozen=True)
+class Siblings:
+    """Which of several ways on this is, and the branches of its neighbours."""
+
+    index: int
+    count: int
+    before: int | None = None
+    after: int | None = None
+
+
+@dataclass(frozen=True)
+class Attachment:
+    session_id: str
+    path: str
+    name: str
+    size: int
+    media_type: str = ""
+
+    @property
+    def is_picture(self) -> bool:
+        return self.media_type in PICTURES
+
+    @property
+    def address(self) -> str:
+        return f"/api/sessions/{self.session_id}/files?path={quote(self.path, safe='')}"
+
+
 @dataclass
 class UserMessage:
     template: ClassVar[str] = "chat/parts/user_message.html"
     id: str
     text: str
     steered: bool = False
+    at: datetime | None = None
+    attachments: list[Attachment] = field(default_factory=list)
+    siblings: Siblings | None = None
 
 
 @dataclass
@@ -67,6 +109,8 @@ class Thinking:
     id: str
     text: str = ""
     open: bool = True
+    began: datetime | None = None
+    took: timedelta | None = None
 
 
 @dataclass
@@ -83,6 +127,27 @@ class ToolCall:
     truncated: bool = False
     began: datetime | None = None
     took: timedelta | None = None
+    conversation_id: str = ""
+
+    @property
+    def shown_args(self) -> str:
+        """As they are: what would be run must not lose a character."""
+        return visible(excerpt(self.args, ARGS_MAX))
+
+    @property
+    def has_more_args(self) -> bool:
+        return len(self.args) > ARGS_MAX
+
+    @property
+    def shown_output(self) -> str:
+        return excerpt(self._start_of_output(), OUTPUT_MAX, OUTPUT_LINES)
+
+    @property
+    def has_more_output(self) -> bool:
+        return len(self.output) > COLOURED * OUTPUT_MAX or self._start_of_output() != self.shown_output
+
+    def _start_of_output(self) -> str:
+        return plain(self.output[: COLOURED * OUTPUT_MAX])
 
 
 @dataclass
@@ -112,9 +177,18 @@ class Failure:
 
 @dataclass
 class Reply:
+    """`over`: no stretch of it is to come; `last` while trying it again makes sense; `value` what the reader thinks."""
+
     template: ClassVar[str] = "chat/parts/reply.html"
     id: str
     parts: list[Any] = field(default_factory=list)
+    conversation_id: str = ""
+    began: datetime | None = None
+    ended: datetime | None = None
+    over: bool = False
+    last: bool = False
+    value: str = ""
+    siblings: Siblings | None = None
 
     def put(self, part: Any) -> None:
         """In the place of the part with its id, else at the end."""
@@ -141,6 +215,15 @@ class Thread:
     failed: bool = False
     last_seq: int = 0
 
+    def settle(self) -> None:
+        """It is followed by more: nothing in it can be tried again."""
+        for item in self.items:
+            if isinstance(item, Reply):
+                item.last = False
+                for part in item.parts:
+                    if isinstance(part, Failure):
+                        part.last = False
+
 
 def is_own(event: Flat) -> bool:
     """Of the conversation's own agent."""
@@ -151,19 +234,61 @@ def text_block(event: Flat) -> Text:
     return Text(event["block_id"], event.get("text") or "", open=event["type"] == "TEXT_BLOCK_START")
 
 
-def thinking_block(event: Flat) -> Thinking:
-    return Thinking(event["block_id"], event.get("text") or "", open=event["type"] == "THINKING_BLOCK_START")
+def user_message(event: Flat) -> UserMessage:
+    attachments = [
+        Attachment(event.get("session_id") or "", a["path"], a.get("name") or a["path"], a.get("size") or 0,
+                   a.get("media_type") or "")
+        for a in event.get("attachments") or ()
+    ]  # fmt: skip
+    steered = event["state"] == "steered"
+    return UserMessage(event["message_id"], event.get("text") or "", steered, moment(event), attachments)
+
+
+def reply(event: Flat) -> Reply:
+    """As it begins with this event."""
+    return Reply(event.get("reply_id") or "", conversation_id=event.get("conversation_id") or "", began=moment(event))
+
+
+def end(ending: Reply, event: Flat) -> Reply:
+    """`ending` as AGENT_END leaves it. One that failed has its own way to try again."""
+    ending.over = event.get("reason") not in RESTS
+    ending.last = event.get("reason") != "FAILED"
+    ending.ended = moment(event)
+    return ending
+
+
+def thinking_block(event: Flat, began: datetime | None = None) -> Thinking:
+    """From its START, or from its END with the time of its START."""
+    block = Thinking(event["block_id"], event.get("text") or "", open=event["type"] == "THINKING_BLOCK_START")
+    block.began = moment(event) if block.open else began
+    block.took = None if block.open else _between(began, event)
+    return block
+
+
+def _between(began: datetime | None, event: Flat) -> timedelta | None:
+    ended = moment(event)
+    return ended - began if ended and began else None
+
+
+def new_call(event: Flat) -> ToolCall:
+    name, conversation_id = event.get("tool_name") or "", event.get("conversation_id") or ""
+    return ToolCall(event["tool_call_id"], name, conversation_id=conversation_id)
 
 
 def tool_call(event: Flat) -> ToolCall:
     """From TOOL_CALL_START, or from TOOL_CALL_END with its arguments."""
-    call = ToolCall(event["tool_call_id"], event.get("tool_name") or "")
+    call = new_call(event)
     if event["type"] == "TOOL_CALL_END":
         args = event.get("args")
         call.state = "ready"
-        call.args = json.dumps(args, indent=2, ensure_ascii=False) if args is not None else event.get("args_text") or ""
+        call.args = args_text(args, event.get("args_text") or "")
         call.brief = _brief(args)
     return call
+
+
+def args_text(args: Any, unparsed: str) -> str:
+    """Arguments as a person reads them; what did not parse as it came."""
+    return json.dumps(args, indent=2, ensure_ascii=False) if args is not None else unparsed
 
 
 def _brief(args: Any) -> str:
@@ -179,8 +304,7 @@ def tool_result(call: ToolCall, event: Flat) -> ToolCall:
     if event["type"] == "TOOL_RESULT_START":
         call.state, call.began = "running", moment(event)
     else:
-        ended = moment(event)
-        call.took = ended - call.began if ended and call.began else None
+        call.took = _between(call.began, event)
         output = event.get("output")
         call.state = event.get("state") or "success"
         call.output = output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)
@@ -245,12 +369,12 @@ class _Fold:
     def _reply(self, event: Flat) -> Reply:
         key = event.get("reply_id") or ""
         if key not in self.replies:
-            self.replies[key] = Reply(key)
+            self.replies[key] = reply(event)
             self.thread.items.append(self.replies[key])
         return self.replies[key]
 
     def _on_user_message(self, event: Flat) -> None:
-        message = UserMessage(event["message_id"], event.get("text") or "", event["state"] == "steered")
+        message = user_message(event)
         queued = {known.id: known for known in self.thread.queued}
         if event["state"] == "queued":
             queued[message.id] = message
@@ -264,15 +388,12 @@ class _Fold:
 
     def _on_agent_start(self, event: Flat) -> None:
         self.thread.running, self.thread.waiting, self.thread.failed = True, False, False
-        for reply in self.replies.values():
-            for part in reply.parts:
-                if isinstance(part, Failure):
-                    part.last = False
-        self._reply(event)
+        self.thread.settle()
+        self._reply(event).over = False
 
     def _on_agent_end(self, event: Flat) -> None:
         self.thread.running = self.thread.waiting = False
-        self._reply(event).drop_unfinished()
+        end(self._reply(event), event).drop_unfinished()
         self.thread.failed = event.get("reason") == "FAILED"
         if event.get("reason") == "INTERRUPTED":
             self._reply(event).put(stopped_note(event))
@@ -281,23 +402,24 @@ class _Fold:
         self._reply(event).put(text_block(event))
 
     def _on_text_block_end(self, event: Flat) -> None:
-        reply = self._reply(event)
+        ours = self._reply(event)
         if event.get("state") == "discarded":
-            reply.drop(event["block_id"])
+            ours.drop(event["block_id"])
             return
-        reply.put(text_block(event))
+        ours.put(text_block(event))
         if event.get("state") == "partial":
-            reply.put(stopped_note(event))
+            ours.put(stopped_note(event))
 
     def _on_thinking_block_start(self, event: Flat) -> None:
         self._reply(event).put(thinking_block(event))
 
     def _on_thinking_block_end(self, event: Flat) -> None:
-        reply = self._reply(event)
+        ours = self._reply(event)
         if event.get("state") == "discarded":
-            reply.drop(event["block_id"])
+            ours.drop(event["block_id"])
         else:
-            reply.put(thinking_block(event))
+            known = next((part for part in ours.parts if part.id == event["block_id"]), None)
+            ours.put(thinking_block(event, known.began if isinstance(known, Thinking) else None))
 
     def _on_tool_call_start(self, event: Flat) -> None:
         self.calls[event["tool_call_id"]] = call = tool_call(event)
@@ -313,7 +435,7 @@ class _Fold:
     def _on_tool_result_start(self, event: Flat) -> None:
         call = self.calls.get(event["tool_call_id"])
         if call is None:
-            call = self.calls[event["tool_call_id"]] = ToolCall(event["tool_call_id"], event.get("tool_name") or "")
+            call = self.calls[event["tool_call_id"]] = new_call(event)
             self._reply(event).put(call)
         tool_result(call, event)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,10 +13,12 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 
 from chatapp import markdown
+from chatapp import plain as plain_text
 
 register = template.Library()
 
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
+register.filter("visible", plain_text.visible)
+register.filter("plain", plain_text.plain)
 
 
 @register.simple_tag
@@ -31,14 +32,8 @@ def draw(template_name: str, **context: Any) -> SafeString:
 
 
 @register.filter
-def markdown_html(text: str) -> SafeString:
-    return mark_safe(markdown.render(text))
-
-
-@register.filter
-def visible(text: str) -> str:
-    """Control and direction characters as their code points, so that nothing looks like what it is not."""
-    return _HIDDEN.sub(lambda match: f"\u27e8U+{ord(match[0]):04X}\u27e9", text)
+def markdown_html(text: str, block_id: str = "") -> SafeString:
+    return mark_safe(markdown.render(text, block_id))
 
 
 @register.filter
@@ -62,3 +57,17 @@ def when(moment: datetime) -> str:
     if local.date() == now.date():
         return date_format(local, "TIME_FORMAT")
     return date_format(local, "l" if now - local < timedelta(days=6) else "SHORT_DATE_FORMAT")
+
+
+@register.filter
+def day(moment: datetime | None) -> str:
+    """The day as people name it; two moments of one day have the same."""
+    if moment is None:
+        return ""
+    local = timezone.localtime(moment)
+    return _("%(weekday)s, %(date)s") % {"weekday": date_format(local, "l"), "date": date_format(local, "DATE_FORMAT")}
+
+
+@register.filter
+def exactly(moment: datetime) -> str:
+    return date_format(timezone.localtime(moment), "DATETIME_FORMAT")
