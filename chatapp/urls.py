@@ -29,4 +29,5 @@ urlpatterns = [
     path("", include("chatapp.views.lists")),
     path("", include("chatapp.views.settings")),
     path("", include("chatapp.views.conversation")),
+    path("", include("chatapp.views.replies")),
 ]

@@ -40,7 +40,7 @@ class PageRenderer:
         self.conversation_id = conversation_id
         self._replies: set[str] = set()
         self._growing: dict[str, markdown.GrowingText] = {}
-        # When the calls began that run now. A connection that came later shows their duration at the next reload.
+        # When the calls and thoughts began that are open now. Who came later learns how long they took at a reload.
         self._began: dict[str, datetime | None] = {}
         self._on: dict[str, Callable[[Flat], str]] = {
             "USER_MESSAGE": self._user_message,
@@ -85,13 +85,13 @@ class PageRenderer:
         if reply_id in self._replies:
             return ""
         self._replies.add(reply_id)
-        return partial("ensure", "#log", draw(thread.Reply.template, part=thread.Reply(reply_id)))
+        return partial("ensure", "#log", draw(thread.Reply.template, part=thread.reply(event)))
 
     def _put(self, event: Flat, part: Any) -> str:
         return self._reply(event) + partial("put", self._reply_place(event), draw(part.template, part=part))
 
     def _user_message(self, event: Flat) -> str:
-        message = thread.UserMessage(event["message_id"], event.get("text") or "", event["state"] == "steered")
+        message = thread.user_message(event)
         if event["state"] == "queued":
             return partial("put", "#queued", draw("chat/parts/queued.html", part=message))
         gone = partial("drop", f"#q-{message.id}")
@@ -110,7 +110,11 @@ class PageRenderer:
         html = self._drop_unfinished(event)
         if reason == "INTERRUPTED":
             html += self._put(event, thread.stopped_note(event)) + _say(_("Stopped"))
-        elif reason != "FAILED":
+        ended = thread.end(thread.reply(event), event)
+        if ended.over:
+            html += self._reply(event)
+            html += partial("put", self._reply_place(event), draw("chat/parts/reply_actions.html", part=ended))
+        if ended.over and reason not in ("INTERRUPTED", "FAILED"):
             html += _say(_("Reply ready"))
         return html + _status(failed=reason == "FAILED")
 
@@ -128,7 +132,7 @@ class PageRenderer:
         if event.get("state") == "discarded":
             return partial("drop", f"#b-{block_id}")
         html = self._reply(event) + partial("ensure", self._reply_place(event), _open_block(block_id))
-        html += partial("innerMorph", f"#b-{block_id}", markdown.render(event.get("text") or ""))
+        html += partial("innerMorph", f"#b-{block_id}", markdown.render(event.get("text") or "", block_id))
         if event.get("state") == "partial":
             html += self._put(event, thread.stopped_note(event))
         return html
@@ -136,7 +140,11 @@ class PageRenderer:
     def _thinking(self, event: Flat) -> str:
         if event.get("state") == "discarded":
             return partial("drop", f"#b-{event['block_id']}")
-        return self._put(event, thread.thinking_block(event))
+        block = thread.thinking_block(event, self._began.get(event["block_id"]))
+        self._began[block.id] = block.began
+        html = self._reply(event) + partial("ensure", self._reply_place(event), draw(block.template, part=block))
+        parts = "".join(draw(f"chat/parts/thinking_{name}.html", part=block) for name in ("word", "text"))
+        return html + partial("put", f"#b-{block.id}", parts)
 
     def _tool_call(self, event: Flat) -> str:
         if event.get("state") == "discarded":
@@ -144,7 +152,7 @@ class PageRenderer:
         return self._tool_card(event, thread.tool_call(event), "state", "brief", "args")
 
     def _tool_result(self, event: Flat) -> str:
-        call = thread.ToolCall(event["tool_call_id"], event.get("tool_name") or "")
+        call = thread.new_call(event)
         call.began = self._began.get(call.id)
         call = thread.tool_result(call, event)
         self._began[call.id] = call.began

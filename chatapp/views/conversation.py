@@ -13,6 +13,7 @@ from django.views.decorators.http import require_GET, require_POST
 from chatapp import thread
 from chatapp.models import Event, Session
 from chatapp.store.conversations import create_conversation
+from chatapp.store.feedback import opinions
 from chatapp.views.lists import listed
 from chatapp.views.owner import own
 
@@ -29,20 +30,48 @@ def _starters() -> list[tuple[str, str]]:
     ]
 
 
-def _window(conversation: Session, before: int | None = None) -> tuple[thread.Thread, int]:
-    """The thread's last part, or the part before an event; and where the next older one ends (0 = nowhere)."""
+def _window(conversation: Session, before: int | None = None, to: int | None = None) -> tuple[thread.Thread, int]:
+    """The thread's last part, or the part before an event, at least as far as `to`; and where the next older one ends
+    (0 = nowhere)."""
     events = Event.objects.filter(conversation=conversation)
     if before is not None:
         events = events.filter(seq__lt=before)
     asked = events.filter(type="USER_MESSAGE", data__state="running").order_by("-seq")
     starts = list(asked.values_list("seq", flat=True)[: WINDOW_MESSAGES + 1])
     first = starts[WINDOW_MESSAGES - 1] if len(starts) > WINDOW_MESSAGES else 0
+    if to is not None and to < first:
+        reached = list(asked.filter(seq__lte=to).values_list("seq", flat=True)[:2])
+        first = reached[0] if len(reached) > 1 else 0
     rows = events.filter(seq__gte=first).order_by("seq").values_list(
         "seq", "id", "type", "source", "session_id", "reply_id", "created_at", "data"
     )  # fmt: skip
     names = ("seq", "id", "type", "source", "session_id", "reply_id", "created_at")
-    folded = thread.fold({**dict(zip(names, row[:-1], strict=True)), **row[-1]} for row in rows)
+    whose = {"conversation_id": conversation.pk}
+    folded = thread.fold({**dict(zip(names, row[:-1], strict=True)), **whose, **row[-1]} for row in rows)
+    _rate(conversation, folded)
+    if before is not None:
+        folded.settle()
     return folded, first
+
+
+def _rate(conversation: Session, folded: thread.Thread) -> None:
+    replies = [item for item in folded.items if isinstance(item, thread.Reply) and item.over]
+    values = opinions(conversation.owner_id, conversation.pk, [reply.id for reply in replies])
+    for reply in replies:
+        reply.value = values.get(reply.id, "")
+
+
+def _place(conversation: Session, name: str) -> int | None:
+    """The event of a message (`m-…`) or where a reply (`r-…`) begins; None when there is none."""
+    kind, _dash, key = name.partition("-")
+    events = Event.objects.filter(conversation=conversation).order_by("seq")
+    if kind == "m":
+        events = events.filter(type="USER_MESSAGE", data__message_id=key, data__state__in=("running", "steered"))
+    elif kind == "r" and key:
+        events = events.filter(reply_id=key)
+    else:
+        return None
+    return events.values_list("seq", flat=True).first()
 
 
 @login_required
@@ -82,11 +111,16 @@ def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
 @login_required
 @require_GET
 def older(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    """The part before an event; with `to` as far back as that message or reply."""
     current = own(request, conversation_id)
     before = request.GET.get("before", "")
     if not before.isascii() or not before.isdigit() or len(before) > 18:
         raise Http404
-    folded, first = _window(current, int(before))
+    to = request.GET.get("to")
+    place = _place(current, to) if to else None
+    if to and place is None:
+        raise Http404
+    folded, first = _window(current, int(before), place)
     return render(request, "chat/older.html", {"conversation": current, "thread": folded, "older": first})
 
 

@@ -77,7 +77,7 @@ def _refusals(address: str, method: str) -> list[str]:
         may |= {"404"}
     if address.endswith("/messages") and method == "post":
         may |= {"413", "429"}
-    if "/api/messages/" in address:
+    if "/api/messages/" in address and not address.endswith("/feedback"):
         may |= {"409"} if method == "delete" else {"409", "413"}
     if address.endswith("/branch"):
         may |= {"429"}

@@ -9,12 +9,12 @@ from django.http.response import HttpResponseBase
 from ninja import Query, Router
 from ninja.responses import Status
 
-from chatapp.store import db, reads
+from chatapp.store import db, feedback, reads
 from gateway import commands, sse
 from gateway.api import inputs, objects
 from gateway.api.auth import CHAT, READ, caller
-from gateway.api.inputs import Limit, MessageChange
-from gateway.api.objects import Event, Page, PostedMessage, SessionNode, TranscriptMessage
+from gateway.api.inputs import Limit, MessageChange, Rating
+from gateway.api.objects import Event, GivenRating, Page, PostedMessage, SessionNode, TranscriptMessage
 from gateway.api.renderer import dumps
 
 router = Router(auth=READ)
@@ -120,3 +120,14 @@ async def remove_message(request: HttpRequest, message_id: str) -> Status[None]:
     """409 when the agent has it already."""
     await commands.remove_message(caller(request).user_id, message_id)
     return Status(204, None)
+
+
+@router.post(
+    "/messages/{id:message_id}/feedback", response=GivenRating, auth=CHAT, tags=["Conversations"],
+    summary="Say what you think of a reply",
+)  # fmt: skip
+async def rate_reply(request: HttpRequest, message_id: str, payload: Rating) -> GivenRating:
+    """By the id of one of its messages. The last word of a person counts; null takes it back."""
+    opinion = feedback.Opinion(payload.value, payload.reasons, payload.comment)
+    reply_id = await db.run(feedback.rate_message, caller(request).user_id, message_id, opinion)
+    return GivenRating.of(message_id, reply_id, opinion)

@@ -197,6 +197,40 @@ class MessageChange(Body):
     text: Text
 
 
+REASONS_MOST, REASON_MOST, COMMENT_MOST = 10, 100, 2000
+
+
+def _opinion(value: Any) -> str:
+    if value not in (None, "up", "down"):
+        raise InvalidField("value", "up, down or null.")
+    return value or ""
+
+
+def _reasons(value: Any) -> list[str]:
+    if not isinstance(value, list) or len(value) > REASONS_MOST:
+        raise InvalidField("reasons", f"A list of at most {REASONS_MOST} strings.")
+    if not all(isinstance(reason, str) and len(reason) <= REASON_MOST for reason in value):
+        raise InvalidField("reasons", f"A reason is a string of at most {REASON_MOST} characters.")
+    return [protocol.check_storable("reasons", reason) for reason in value]
+
+
+def _comment(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > COMMENT_MOST:
+        raise InvalidField("comment", f"A string of at most {COMMENT_MOST} characters.")
+    return protocol.check_storable("comment", value)
+
+
+REASONS_SCHEMA = {
+    "type": "array", "maxItems": REASONS_MOST, "items": {"type": "string", "maxLength": REASON_MOST}
+}  # fmt: skip
+
+
+class Rating(Body):
+    value: Annotated[str, *_checked(_opinion, {"enum": ["up", "down", None], "type": ["string", "null"]})]
+    reasons: Annotated[list[str], *_checked(_reasons, REASONS_SCHEMA)] = []
+    comment: Annotated[str, *_checked(_comment, {"type": "string", "maxLength": COMMENT_MOST})] = ""
+
+
 def _session_id(value: Any) -> str:
     if value is None or value == "":
         return ""

@@ -9,6 +9,7 @@ from django.conf import settings
 from pydantic import BaseModel, ConfigDict
 
 from chatapp.models import Session
+from chatapp.store.feedback import Opinion
 from chatapp.store.posts import Posted
 from chatapp.store.reads import Told, Used
 
@@ -250,3 +251,17 @@ def transcript_message(told: Told) -> TranscriptMessage:
             "created_at": row.created_at,
         }
     )
+
+
+class GivenRating(BaseModel):
+    message_id: str
+    reply_id: str
+    value: Literal["up", "down"] | None
+    reasons: list[str]
+    comment: str
+
+    @classmethod
+    def of(cls, message_id: str, reply_id: str, opinion: Opinion) -> GivenRating:
+        kept = opinion if opinion.value else Opinion("")
+        fields = {"value": kept.value or None, "reasons": list(kept.reasons), "comment": kept.comment}
+        return cls.model_validate({"message_id": message_id, "reply_id": reply_id, **fields})

@@ -4,11 +4,15 @@ import { startComposer } from "./composer.js";
 import { startFollow } from "./follow.js";
 import { startLink } from "./link.js";
 import { startList } from "./list.js";
+import { startPlace } from "./place.js";
+import { startThread } from "./thread.js";
 
 const chat = document.getElementById("chat");
 const list = startList(chat);
 const follow = startFollow(document.getElementById("thread"), document.getElementById("newer"));
 const composer = startComposer(chat, follow);
+startThread(chat, follow);
+startPlace(chat, follow);
 startLink(chat, {
   before: follow.before,
   after(frame) {
@@ -19,17 +23,4 @@ startLink(chat, {
     if (frame.kind === "caught_up") list.refresh();
   },
   closed: composer.closed,
-});
-
-document.addEventListener("click", async (event) => {
-  const button = event.target.closest(".copy");
-  if (!button) return;
-  const code = button.parentElement.querySelector("code");
-  try {
-    await navigator.clipboard.writeText(code.textContent);
-    button.classList.add("done");
-    setTimeout(() => button.classList.remove("done"), 1500);
-  } catch {
-    getSelection().selectAllChildren(code);
-  }
 });

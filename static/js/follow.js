@@ -33,6 +33,8 @@ export function startFollow(thread, chip) {
 
   return {
     toEnd,
+    leave,
+    follows: () => atEnd,
     before() {
       height = thread.scrollHeight;
     },
