@@ -307,7 +307,7 @@ def test_a_failed_reply_says_why_and_retry_answers_it(page: Page, provider: Prov
     expect(page.locator("#run")).to_contain_text("the last reply failed")
     card.get_by_role("button", name="Retry").click()
     expect(page.locator(".reply").last).to_contain_text("Here it is.")
-    expect(page.get_by_role("button", name="Retry")).to_have_count(0)
+    expect(page.locator(".failure").get_by_role("button", name="Retry")).to_have_count(0)
     expect(page.locator("#run")).to_have_attribute("data-run", "idle")
     expect(page.locator(".msg.user")).to_have_count(1)
     shown = page.inner_text("#log")

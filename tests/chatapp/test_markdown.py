@@ -114,6 +114,20 @@ HOSTILE = [
 ]
 ATTRIBUTE = re.compile(r'\s([a-z-]+)(?:="[^"]*")')
 TAG = re.compile(r"<[^>]*>")
+ALLOWED = {
+    "href",
+    "rel",
+    "target",
+    "class",
+    "start",
+    "dir",
+    "data-lang",
+    "type",
+    "tabindex",
+    "id",
+    "role",
+    "aria-label",
+}
 
 
 def assert_harmless(html: str) -> None:
@@ -122,8 +136,9 @@ def assert_harmless(html: str) -> None:
         assert name, tag
         assert name[1] in markdown._TAGS | {"button"}, tag
         for attribute in ATTRIBUTE.findall(tag):
-            assert attribute in {"href", "rel", "target", "class", "start", "dir", "data-lang", "type", "tabindex"}, tag
-        assert not re.search(r'href="(?!https?:|mailto:)', tag), tag
+            assert attribute in ALLOWED, tag
+        assert not re.search(r'href="(?!https?:|mailto:|#fn-)', tag), tag
+        assert not re.search(r'id="(?!fn-)', tag), tag
 
 
 @pytest.mark.parametrize("source", HOSTILE)

@@ -23,6 +23,7 @@ class Ledger:
         seq = len(self.events) + 1
         when = (NOON + timedelta(milliseconds=400 * seq)).isoformat().replace("+00:00", "Z")
         event = {"seq": seq, "id": f"e{seq}", "type": kind, "source": None, "reply_id": reply_id, "created_at": when}
+        event |= {"conversation_id": "c1", "session_id": "c1"}
         event |= fields
         self.events.append(event)
         return event

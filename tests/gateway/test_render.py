@@ -143,8 +143,8 @@ def live(events: list[dict[str, Any]], renderer: PageRenderer | None = None, pag
 
 
 def timeless(page: Page) -> str:
-    """Without how long calls took: who comes in mid-call learns it at the next reload."""
-    return page.text("log").replace(" 400 ms", "")
+    """Without how long calls and thoughts took: who comes in meanwhile learns it at the next reload."""
+    return page.text("log").replace(" 400 ms", "").replace("Thought for", "Thought about it")
 
 
 def delta(text: str, offset: int, block_id: str = "b1", kind: str = "TEXT_BLOCK_DELTA") -> dict[str, Any]:

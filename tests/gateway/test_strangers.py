@@ -12,9 +12,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import AsyncClient
 from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
 from django.urls import URLPattern, URLResolver, get_resolver
+from django.utils import timezone
 
 from chatapp.accounts import create_token
-from chatapp.models import Event, InboxItem, Session
+from chatapp.models import Event, InboxItem, Session, ToolCall
 from chatapp.store import db
 from gateway.api.app import document
 from tests.gateway.api_client import Api
@@ -43,6 +44,7 @@ CALLS: dict[tuple[str, str], Any] = {
     ("PATCH", "/api/messages/{message_id}"): {"text": "mine"},
     ("DELETE", "/api/messages/{message_id}"): None,
     ("POST", "/api/messages/{message_id}/branch"): {"text": "mine"},
+    ("POST", "/api/messages/{message_id}/feedback"): {"value": "up"},
 }
 
 # Every other address with something variable in it: how a stranger asks, by GET or POST.
@@ -51,6 +53,10 @@ PAGES: dict[str, str] = {
     "c/<str:conversation_id>/list/": "GET",
     "c/<str:conversation_id>/list/older/": "GET",
     "c/<str:conversation_id>/older/": "GET",
+    "c/<str:conversation_id>/replies/<str:reply_id>/text/": "GET",
+    "c/<str:conversation_id>/replies/<str:reply_id>/feedback/": "POST",
+    "c/<str:conversation_id>/calls/<str:call_id>/output/": "GET",
+    "c/<str:conversation_id>/calls/<str:call_id>/args/": "GET",
     "settings/tokens/<int:token_id>/revoke/": "POST",
 }
 
@@ -85,7 +91,13 @@ def _ids(owner: User) -> dict[str, str]:
     row = conversation_of(owner)
     sent(row)
     token, _ = create_token(owner, "hers")
+    reply = Event.objects.create(
+        conversation=row, session=row, seq=99, type="AGENT_START", agent_id="main", reply_id="hers",
+        created_at=timezone.now(),
+    )  # fmt: skip
+    call = ToolCall.objects.create(id="herscall", session=row, reply_id="hers", step=0, index=0, name="x", result="y")
     return {
+        "reply_id": reply.reply_id, "call_id": call.pk,
         "conversation_id": row.pk, "session_id": row.pk, "message_id": sent(row, "waits").message_id,
         "token_id": str(token.pk),
     }  # fmt: skip
@@ -95,7 +107,8 @@ def _filled(address: str, ids: dict[str, str]) -> str:
     return re.sub(r"[{<](?:\w+:)?(\w+)[}>]", lambda found: ids[found[1]], address)
 
 
-UNKNOWN_IDS = dict.fromkeys(("conversation_id", "session_id", "message_id"), UNKNOWN) | {"token_id": "999999"}
+NAMES = ("conversation_id", "session_id", "message_id", "reply_id", "call_id")
+UNKNOWN_IDS = dict.fromkeys(NAMES, UNKNOWN) | {"token_id": "999999"}
 
 
 @pytest.mark.parametrize(("method", "address"), list(CALLS), ids=lambda value: value)
