@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from html import escape
 
 import pytest
 from hypothesis import given
@@ -202,3 +204,63 @@ def test_it_shows_every_word_of_a_long_list_without_rendering_it_at_each_delta(m
     html = replay(pieces)
     assert rendered < 400
     assert "item number 1999" in html
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["$a_1*b*c$", "$$x*y*z$$", r"\(a_b*c*\frac{1}{2}\)", r"\[x_1*y*\]", "$$\na\n=\nb *c* \\\\\nd\n$$",
+     "\\[\na_1 \\\\\n*b*\n\\]", "\\begin{align}\na &= *b* \\\\\n\\end{align}"],
+)  # fmt: skip
+def test_mathematics_stays_as_it_was_written(source: str) -> None:
+    for html in (
+        markdown.render(f"before\n\n{source}\n\nafter"),
+        replay(["before\n\n", source[:4], source[4:], "\n\nafter"]),
+    ):
+        assert re.findall(r'<code class="math">(.*?)</code>', html, re.DOTALL) == [escape(source, quote=False)]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["$5 and $6", "from $5-$10", "$HOME and $PATH", "10$ and 20$", r"\$a\$", "`$a$`", "$ a $", "costs $5"],
+)
+def test_money_and_variables_are_no_mathematics(source: str) -> None:
+    assert "math" not in markdown.render(source)
+    assert "math" not in replay([source])
+
+
+def test_a_formula_is_one_while_it_is_written() -> None:
+    assert "<em>" not in replay(["so:\n$$\n", "a *b* c"])
+
+
+@pytest.mark.parametrize("piece", ["\\[\n", "$$\n", "\\(", "$a ", "\\begin{align}\n"])
+def test_marks_without_an_end_cost_no_more_than_their_text(piece: str) -> None:
+    began = time.perf_counter()
+    markdown.render(piece * 5_000)
+    assert time.perf_counter() - began < 5
+
+
+def test_footnotes_link_to_each_other_under_names_of_their_block() -> None:
+    one, two = (markdown.render("a[^x] b[^x]\n\n[^x]: note", block) for block in ("b1", "b2"))
+    ids, links = set(re.findall(r'id="([^"]+)"', one)), set(re.findall(r'href="#([^"]+)"', one))
+    assert links == ids == {"fn-b1-1", "fn-b1-1-from-0", "fn-b1-1-from-1"}
+    assert not ids & set(re.findall(r'id="([^"]+)"', two))
+
+
+def test_no_text_makes_an_id_of_its_own() -> None:
+    html = markdown.render('<a id="chat">x</a> <sup data-note="1-0">[1]</sup> [a](#chat)', 'b"><i id="x')
+    assert not re.search(r"<[^>]* (id|data-note|href)=", html)
+
+
+@pytest.mark.parametrize(("lines", "folded"), [(40, False), (41, True)])
+def test_only_long_code_is_folded(lines: int, folded: bool) -> None:
+    source = "```\n" + "x\n" * lines + "```\n"
+    for html in (markdown.render(source), replay([source])):
+        assert (f"Show all {lines} lines" in html) == folded
+
+
+def test_an_open_code_block_is_never_folded() -> None:
+    assert "fold" not in replay(["```\n", "x\n" * 300])
+
+
+def test_a_table_scrolls_in_a_frame_of_its_own() -> None:
+    assert 'role="group" tabindex="0" aria-label="Table"><table' in markdown.render("| a |\n|---|\n| 1 |")

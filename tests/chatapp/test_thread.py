@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chatapp import thread
-from chatapp.templatetags.thread import duration
+from chatapp.templatetags.thread import draw, duration
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
@@ -214,3 +214,69 @@ def test_a_failure_of_an_unknown_code_says_its_detail_once() -> None:
     failure = failed(code="brand_new", detail="Something else.")
     assert (failure.line, failure.detail) == ("Something else.", "")
     assert failed(code="", detail="").line
+
+
+def first_reply(log: Ledger) -> thread.Reply:
+    return next(item for item in thread.fold(log.events).items if isinstance(item, thread.Reply))
+
+
+def test_a_reply_is_over_when_it_ends_and_the_last_one_until_more_follows() -> None:
+    log = Ledger()
+    log.add("AGENT_START", trigger="user")
+    assert not first_reply(log).over
+    log.add("AGENT_END", reason="WAITING")
+    assert not first_reply(log).over
+    log.add("AGENT_START", trigger="resume")
+    log.add("AGENT_END", reason="MODEL_STOP")
+    assert (first_reply(log).over, first_reply(log).last) == (True, True)
+    log.add("AGENT_START", "r2", trigger="user")
+    assert (first_reply(log).over, first_reply(log).last) == (True, False)
+
+
+def test_a_failed_reply_has_its_own_way_to_try_again() -> None:
+    log = Ledger()
+    log.add("RUN_FAILED", code="timeout", detail="late")
+    log.add("AGENT_END", reason="FAILED")
+    assert (first_reply(log).over, first_reply(log).last) == (True, False)
+
+
+def test_thinking_knows_how_long_it_took() -> None:
+    log = Ledger()
+    log.add("THINKING_BLOCK_START", block_id="k1")
+    log.add("THINKING_BLOCK_END", block_id="k1", text="hm", state="complete")
+    assert parts(log)[0].took == timedelta(milliseconds=400)
+
+
+def test_a_long_result_and_long_arguments_show_their_beginning() -> None:
+    call = thread.ToolCall("c1", "x", args="y" * 2001, output="row\n" * 201)
+    assert (len(call.shown_args), call.has_more_args) == (2000, True)
+    assert (call.shown_output.count("row"), call.has_more_output) == (200, True)
+    short = thread.ToolCall("c1", "x", args="y" * 2000, output="\x1b[31m" + "row\n" * 150)
+    assert (short.has_more_args, short.has_more_output) == (False, False)
+    assert "\x1b" not in short.shown_output
+    assert len(thread.ToolCall("c1", "x", output="z" * 5_000_000).shown_output) == 20_000
+
+
+def test_a_message_bears_its_files() -> None:
+    log = Ledger()
+    file = {"path": "uploads/a b.png", "name": "a b.png", "size": 3, "media_type": "image/png"}
+    log.add("USER_MESSAGE", None, message_id="u1", text="", state="running", attachments=[file])
+    message = thread.fold(log.events).items[0]
+    assert isinstance(message, thread.UserMessage)
+    assert message.attachments[0].address == "/api/sessions/c1/files?path=uploads%2Fa%20b.png"
+    assert message.attachments[0].is_picture
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, 2), (0, None), (0, 2)])
+def test_siblings_say_their_place_and_lead_to_their_neighbours(before: int | None, after: int | None) -> None:
+    message = thread.UserMessage("u1", "hello", siblings=thread.Siblings(2, 3, before, after))
+    html = draw(message.template, part=message)
+    assert "2 of 3" in html
+    assert [f'name="branch" value="{n}"' in html for n in (0, 2)] == [before == 0, after == 2]
+    assert html.count("disabled") == (before is None) + (after is None)
+    assert "siblings" not in draw(message.template, part=thread.UserMessage("u1", "hello"))
+
+
+def test_a_steered_message_cannot_be_written_anew() -> None:
+    assert "data-branch" in draw(thread.UserMessage.template, part=thread.UserMessage("u1", "hello"))
+    assert "data-branch" not in draw(thread.UserMessage.template, part=thread.UserMessage("u1", "hello", steered=True))

@@ -294,3 +294,32 @@ def test_a_call_shows_how_long_it_took() -> None:
     log.add("TOOL_RESULT_START", tool_call_id="c1", tool_name="x")
     log.add("TOOL_RESULT_END", tool_call_id="c1", tool_name="x", state="success", output="")
     assert "done 400 ms" in live(log.events).text("log")
+
+
+def test_what_can_be_done_with_a_reply_comes_at_its_end_and_retry_goes_with_the_next() -> None:
+    log = Ledger()
+    page, renderer = Page(), PageRenderer("c1")
+    page.frame(renderer.event(log.add("AGENT_START", trigger="user")))
+    assert page.root.find("r-r1-actions") is None
+    page.frame(renderer.event(log.add("AGENT_END", reason="WAITING")))
+    assert page.root.find("r-r1-actions") is None
+    assert page.text("say") == "Replying"
+    page.frame(renderer.event(log.add("AGENT_END", reason="MODEL_STOP")))
+    actions = page.root.find("r-r1-actions")
+    assert actions
+    assert any(node.attributes.get("aria-label") == "Retry" for node in actions.walk())
+    page.frame(renderer.event(log.add("AGENT_START", "r2", trigger="user")))
+    assert not any(node.attributes.get("aria-label") == "Retry" for node in page.root.walk())
+    assert page.root.find("r-r1-actions") is not None
+
+
+def test_terminal_colours_and_hidden_characters_never_reach_the_page() -> None:
+    log = Ledger()
+    dirty = "\x1b[31mred\x1b[0m \u202e"
+    log.add("THINKING_BLOCK_END", block_id="k1", text=dirty)
+    log.add("TOOL_CALL_END", tool_call_id="c1", tool_name=dirty, args={"a": dirty})
+    log.add("TOOL_RESULT_END", tool_call_id="c1", tool_name=dirty, state="success", output=dirty)
+    log.add("RUN_FAILED", code="wrong_key", detail=dirty)
+    html = "".join(PageRenderer("c1").event(event) for event in log.events)
+    assert not re.search("[\x1b\u202e]", html)
+    assert "red \u27e8U+202E\u27e9" in html
