@@ -46,6 +46,7 @@ class Session(models.Model):
     plan_mode = models.BooleanField(default=False)
     wake = models.BooleanField(default=True)
     branch = models.PositiveIntegerField(default=0, help_text="The one that goes on.")
+    newest_branch = models.PositiveIntegerField(default=0)
     pinned = models.BooleanField(default=False)
     archived = models.BooleanField(default=False)
 

@@ -20,7 +20,7 @@ from chatapp.accounts import authenticate_token
 from chatapp.models import ApiToken, Session
 from chatapp.runtime.errors import BranchlineError
 from chatapp.runtime.ids import new_id
-from chatapp.store import db
+from chatapp.store import branches, db
 from gateway import commands, protocol
 from gateway.ending import end
 from gateway.feed import Follower, Frame
@@ -36,6 +36,7 @@ AHEAD_ACKNOWLEDGING = 256 * 1024
 AHEAD_SILENT = 8 * 1024 * 1024
 SLOW_SECONDS = 30.0
 LONG_TEXT = 16 * 1024
+FORKED = ("USER_MESSAGE", "AGENT_START", "AGENT_END")
 JSON = "branchline.json.v1"
 HTML = "branchline.html.v1"
 
@@ -66,6 +67,8 @@ class HtmlFace:
             if frame["kind"] == "event":
                 self.seq = frame["seq"]
                 parts.append(await self._event(frame))
+                if frame.get("name") == "branch":
+                    plain.append(orjson.dumps({"kind": "branch", "seq": frame["seq"]}))
             elif frame["kind"] == "delta":
                 parts.append(self.renderer.delta(frame))
             else:
@@ -76,6 +79,10 @@ class HtmlFace:
 
     async def _event(self, event: Frame) -> str:
         """Long Markdown leaves the event loop: every other chat would wait for it."""
+        if event["branch"] and event["type"] in FORKED:
+            key = event.get("message_id") or event["reply_id"]
+            if siblings := await db.run(branches.siblings_of, event["session_id"], event):
+                self.renderer.siblings[key] = siblings
         if len(event.get("text") or "") > LONG_TEXT:
             return await asyncio.to_thread(self.renderer.event, event)
         return self.renderer.event(event)

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from chatapp import markdown, thread
+from chatapp import markdown, parts
 from chatapp.templatetags.thread import draw
 
 Flat = dict[str, Any]
@@ -38,6 +38,8 @@ class PageRenderer:
 
     def __init__(self, conversation_id: str) -> None:
         self.conversation_id = conversation_id
+        # By message or reply: who draws one of several ways on is told before.
+        self.siblings: dict[str, parts.Siblings] = {}
         self._replies: set[str] = set()
         self._growing: dict[str, markdown.GrowingText] = {}
         # When the calls and thoughts began that are open now. Who came later learns how long they took at a reload.
@@ -55,18 +57,18 @@ class PageRenderer:
             "TOOL_RESULT_START": self._tool_result,
             "TOOL_RESULT_END": self._tool_result,
             "MODEL_RETRY": self._model_retry,
-            "EXCEED_MAX_ITERS": lambda event: self._put(event, thread.limit_note(event)),
+            "EXCEED_MAX_ITERS": lambda event: self._put(event, parts.limit_note(event)),
             "RUN_FAILED": self._run_failed,
             "CUSTOM": self._custom,
         }
 
     def event(self, event: Flat) -> str:
         handler = self._on.get(event["type"])
-        return handler(event) if handler and thread.is_own(event) else ""
+        return handler(event) if handler and parts.is_own(event) else ""
 
     def delta(self, delta: Flat) -> str:
         """A piece of an open text. Other blocks show that they are open, which their START has said."""
-        if delta["type"] != "TEXT_BLOCK_DELTA" or not thread.is_own(delta):
+        if delta["type"] != "TEXT_BLOCK_DELTA" or not parts.is_own(delta):
             return ""
         block_id = delta["block_id"]
         head = ""
@@ -85,13 +87,16 @@ class PageRenderer:
         if reply_id in self._replies:
             return ""
         self._replies.add(reply_id)
-        return partial("ensure", "#log", draw(thread.Reply.template, part=thread.reply(event)))
+        return partial("ensure", "#log", draw(parts.Reply.template, part=self._new_reply(event)))
+
+    def _new_reply(self, event: Flat) -> parts.Reply:
+        return parts.reply(event, self.siblings.get(event.get("reply_id") or ""))
 
     def _put(self, event: Flat, part: Any) -> str:
         return self._reply(event) + partial("put", self._reply_place(event), draw(part.template, part=part))
 
     def _user_message(self, event: Flat) -> str:
-        message = thread.user_message(event)
+        message = parts.user_message(event, self.siblings.get(event["message_id"]))
         if event["state"] == "queued":
             return partial("put", "#queued", draw("chat/parts/queued.html", part=message))
         gone = partial("drop", f"#q-{message.id}")
@@ -109,8 +114,8 @@ class PageRenderer:
         reason = event.get("reason")
         html = self._drop_unfinished(event)
         if reason == "INTERRUPTED":
-            html += self._put(event, thread.stopped_note(event)) + _say(_("Stopped"))
-        ended = thread.end(thread.reply(event), event)
+            html += self._put(event, parts.stopped_note(event)) + _say(_("Stopped"))
+        ended = parts.end(self._new_reply(event), event)
         if ended.over:
             html += self._reply(event)
             html += partial("put", self._reply_place(event), draw("chat/parts/reply_actions.html", part=ended))
@@ -134,47 +139,47 @@ class PageRenderer:
         html = self._reply(event) + partial("ensure", self._reply_place(event), _open_block(block_id))
         html += partial("innerMorph", f"#b-{block_id}", markdown.render(event.get("text") or "", block_id))
         if event.get("state") == "partial":
-            html += self._put(event, thread.stopped_note(event))
+            html += self._put(event, parts.stopped_note(event))
         return html
 
     def _thinking(self, event: Flat) -> str:
         if event.get("state") == "discarded":
             return partial("drop", f"#b-{event['block_id']}")
-        block = thread.thinking_block(event, self._began.get(event["block_id"]))
+        block = parts.thinking_block(event, self._began.get(event["block_id"]))
         self._began[block.id] = block.began
         html = self._reply(event) + partial("ensure", self._reply_place(event), draw(block.template, part=block))
-        parts = "".join(draw(f"chat/parts/thinking_{name}.html", part=block) for name in ("word", "text"))
-        return html + partial("put", f"#b-{block.id}", parts)
+        drawn = "".join(draw(f"chat/parts/thinking_{name}.html", part=block) for name in ("word", "text"))
+        return html + partial("put", f"#b-{block.id}", drawn)
 
     def _tool_call(self, event: Flat) -> str:
         if event.get("state") == "discarded":
             return partial("drop", f"#t-{event['tool_call_id']}")
-        return self._tool_card(event, thread.tool_call(event), "state", "brief", "args")
+        return self._tool_card(event, parts.tool_call(event), "state", "brief", "args")
 
     def _tool_result(self, event: Flat) -> str:
-        call = thread.new_call(event)
+        call = parts.new_call(event)
         call.began = self._began.get(call.id)
-        call = thread.tool_result(call, event)
+        call = parts.tool_result(call, event)
         self._began[call.id] = call.began
         return self._tool_card(event, call, "state", *(["output"] if event["type"] == "TOOL_RESULT_END" else []))
 
-    def _tool_card(self, event: Flat, call: thread.ToolCall, *changed: str) -> str:
+    def _tool_card(self, event: Flat, call: parts.ToolCall, *changed: str) -> str:
         """Only the parts that the event tells of: the card may be older than this connection."""
         html = self._reply(event) + partial("ensure", self._reply_place(event), draw(call.template, part=call))
-        parts = "".join(draw(f"chat/parts/tool_{name}.html", part=call) for name in changed)
-        return html + partial("put", f"#t-{call.id}", parts)
+        drawn = "".join(draw(f"chat/parts/tool_{name}.html", part=call) for name in changed)
+        return html + partial("put", f"#t-{call.id}", drawn)
 
     def _model_retry(self, event: Flat) -> str:
-        return self._drop_unfinished(event) + self._put(event, thread.retry_note(event))
+        return self._drop_unfinished(event) + self._put(event, parts.retry_note(event))
 
     def _run_failed(self, event: Flat) -> str:
-        failure = thread.failure(event)
+        failure = parts.failure(event)
         return self._put(event, failure) + _say(_("The reply failed: %s") % failure.line)
 
     def _custom(self, event: Flat) -> str:
-        if thread.waits(event):
+        if parts.waits(event):
             return _status(waiting=True) + _say(_("Waiting for a free slot"))
-        note = thread.custom_note(event)
+        note = parts.custom_note(event)
         return self._put(event, note) if note else ""
 
 

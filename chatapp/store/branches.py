@@ -9,6 +9,7 @@ from typing import Any
 from django.db.models import Min, Q
 
 from chatapp.models import Branch, Event, Session
+from chatapp.parts import Siblings
 from chatapp.runtime.events import EventType
 from chatapp.store.writer import Writer
 
@@ -35,8 +36,7 @@ def path(branches: Iterable[Branch], number: int) -> list[Stretch]:
 
 def visible(session: Session) -> list[Stretch] | None:
     """The path of the branch that goes on; None where there is but one."""
-    rows = list(session.branches.all())
-    return path(rows, session.branch) if rows else None
+    return path(session.branches.all(), session.branch) if session.newest_branch else None
 
 
 def of_messages(stretches: list[Stretch] | None) -> Q:
@@ -60,11 +60,13 @@ def _any(stretches: list[Stretch] | None, column: str) -> Q:
 def fork(writer: Writer, session: Session, branch: int, position: int, seq: int) -> None:
     """Leave `branch` before a message and go on in a new one. Where that message is the first of its branch, the new
     one leaves where that one left: they are siblings."""
-    row = session.branches.filter(number=branch).first()
+    row = session.branches.filter(number=branch).first() if branch else None
     if row is not None and not session.messages.filter(branch=branch, position__lt=position).exists():
         branch, position, seq = row.parent, row.position, row.seq
-    newest = session.branches.order_by("-number").values_list("number", flat=True).first() or 0
-    made = session.branches.create(number=newest + 1, parent=branch, position=position, seq=seq, created_at=writer.now)
+    writer.set(session, newest_branch=session.newest_branch + 1)
+    made = session.branches.create(
+        number=session.newest_branch, parent=branch, position=position, seq=seq, created_at=writer.now
+    )
     go_on(writer, session, made.number)
 
 
@@ -74,34 +76,27 @@ def go_on(writer: Writer, session: Session, number: int) -> None:
     writer.event(session, EventType.CUSTOM, name="branch", value={"branch": number})
 
 
-@dataclass(frozen=True)
-class Ways:
-    """The ways on at one fork: which of them is shown, of how many, and the branches that show its neighbours."""
-
-    index: int
-    count: int
-    before: int | None
-    after: int | None
+Place = tuple[int, int]
 
 
 @dataclass
 class Forks:
     """The forks along the visible path, found by the item that stands there: by its event's branch and number."""
 
-    _places: dict[tuple[int, int], Ways] = field(default_factory=dict)
+    _places: dict[Place, Siblings] = field(default_factory=dict)
 
-    def at(self, event: dict[str, Any]) -> Ways | None:
-        return self._places.get((event["branch"], event["seq"]))
+    def at(self, branch: int, seq: int) -> Siblings | None:
+        return self._places.get((branch, seq))
 
 
 ITEMS = (EventType.USER_MESSAGE.value, EventType.AGENT_START.value)
 
 
 def forks(session: Session) -> Forks:
-    """Two queries, one where nothing was ever branched."""
-    rows = list(session.branches.all())
-    if not rows:
+    """Two queries, none where nothing was ever branched."""
+    if not session.newest_branch:
         return Forks()
+    rows = list(session.branches.all())
     firsts = dict(
         Event.objects.filter(session=session, branch__gt=0, type__in=ITEMS)
         .order_by()
@@ -112,7 +107,17 @@ def forks(session: Session) -> Forks:
     return Forks(dict(_places(rows, shown, firsts)))
 
 
-def _places(rows: list[Branch], shown: list[Stretch], firsts: dict[int, int]) -> Iterator[tuple[tuple[int, int], Ways]]:
+def siblings_of(session_id: str, event: dict[str, Any]) -> Siblings | None:
+    """Those of the message that this event tells of, or of the reply that it begins or ends."""
+    found = forks(Session.objects.get(pk=session_id))
+    if event["type"] == EventType.USER_MESSAGE:
+        return found.at(event["branch"], event["seq"])
+    starts = Event.objects.filter(session_id=session_id, type=EventType.AGENT_START, reply_id=event["reply_id"])
+    first = starts.order_by("seq").values_list("branch", "seq").first()
+    return found.at(*first) if first else None
+
+
+def _places(rows: list[Branch], shown: list[Stretch], firsts: dict[int, int]) -> Iterator[tuple[Place, Siblings]]:
     after = {stretch.branch: below for below, stretch in zip(shown, shown[1:], strict=False)}
     limits = {stretch.branch: stretch.seq for stretch in shown}
     for parent, seq in {(row.parent, row.seq) for row in rows}:
@@ -126,7 +131,7 @@ def _places(rows: list[Branch], shown: list[Stretch], firsts: dict[int, int]) ->
         place = (parent, seq) if current == parent else (current, firsts.get(current, 0))
         yield (
             place,
-            Ways(
+            Siblings(
                 index + 1, len(ways), ways[index - 1] if index else None, ways[index + 1] if ways[index + 1 :] else None
             ),
         )

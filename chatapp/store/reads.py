@@ -168,7 +168,7 @@ Step = tuple[str, int]
 
 
 def transcript(user_id: int, session_id: str, after: Place, limit: int, *, archived: bool) -> Slice[Told]:
-    """The messages of the branch that goes on, in order. Six queries however many there are."""
+    """The messages of the branch that goes on, in order. At most six queries however many there are."""
     session = Session.objects.filter(pk=session_id, owner_id=user_id, root__deleted_at=None).first()
     if session is None:
         raise NotFound("No such session.")

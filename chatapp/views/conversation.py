@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
+from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import path
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from chatapp import thread
-from chatapp.models import Event, Session
+from chatapp import parts, thread
+from chatapp.models import Event, InboxItem, Session
+from chatapp.store import branches
 from chatapp.store.conversations import create_conversation
 from chatapp.store.feedback import opinions
 from chatapp.views.lists import listed
@@ -33,7 +35,7 @@ def _starters() -> list[tuple[str, str]]:
 def _window(conversation: Session, before: int | None = None, to: int | None = None) -> tuple[thread.Thread, int]:
     """The thread's last part, or the part before an event, at least as far as `to`; and where the next older one ends
     (0 = nowhere)."""
-    events = Event.objects.filter(conversation=conversation)
+    events = _events(conversation)
     if before is not None:
         events = events.filter(seq__lt=before)
     asked = events.filter(type="USER_MESSAGE", data__state="running").order_by("-seq")
@@ -43,19 +45,33 @@ def _window(conversation: Session, before: int | None = None, to: int | None = N
         reached = list(asked.filter(seq__lte=to).values_list("seq", flat=True)[:2])
         first = reached[0] if len(reached) > 1 else 0
     rows = events.filter(seq__gte=first).order_by("seq").values_list(
-        "seq", "id", "type", "source", "session_id", "reply_id", "created_at", "data"
+        "seq", "id", "type", "source", "session_id", "reply_id", "branch", "created_at", "data"
     )  # fmt: skip
-    names = ("seq", "id", "type", "source", "session_id", "reply_id", "created_at")
+    names = ("seq", "id", "type", "source", "session_id", "reply_id", "branch", "created_at")
     whose = {"conversation_id": conversation.pk}
-    folded = thread.fold({**dict(zip(names, row[:-1], strict=True)), **whose, **row[-1]} for row in rows)
+    flat = ({**dict(zip(names, row[:-1], strict=True)), **whose, **row[-1]} for row in rows)
+    folded = thread.fold(flat, branches.forks(conversation).at)
+    _keep_waiting(conversation, folded)
     _rate(conversation, folded)
     if before is not None:
         folded.settle()
     return folded, first
 
 
+def _events(conversation: Session) -> QuerySet[Event]:
+    """Of the branch that goes on."""
+    return Event.objects.filter(branches.of_events(branches.visible(conversation)), conversation=conversation)
+
+
+def _keep_waiting(conversation: Session, folded: thread.Thread) -> None:
+    """Another branch may have taken what was queued in the part that both share."""
+    if folded.queued:
+        waiting = set(conversation.inbox.filter(state=InboxItem.State.QUEUED).values_list("id", flat=True))
+        folded.queued = [message for message in folded.queued if message.id in waiting]
+
+
 def _rate(conversation: Session, folded: thread.Thread) -> None:
-    replies = [item for item in folded.items if isinstance(item, thread.Reply) and item.over]
+    replies = [item for item in folded.items if isinstance(item, parts.Reply) and item.over]
     values = opinions(conversation.owner_id, conversation.pk, [reply.id for reply in replies])
     for reply in replies:
         reply.value = values.get(reply.id, "")
@@ -64,7 +80,7 @@ def _rate(conversation: Session, folded: thread.Thread) -> None:
 def _place(conversation: Session, name: str) -> int | None:
     """The event of a message (`m-…`) or where a reply (`r-…`) begins; None when there is none."""
     kind, _dash, key = name.partition("-")
-    events = Event.objects.filter(conversation=conversation).order_by("seq")
+    events = _events(conversation).order_by("seq")
     if kind == "m":
         events = events.filter(type="USER_MESSAGE", data__message_id=key, data__state__in=("running", "steered"))
     elif kind == "r" and key:

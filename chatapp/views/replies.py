@@ -9,7 +9,7 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import path
 from django.views.decorators.http import require_GET, require_POST
 
-from chatapp import thread
+from chatapp import parts
 from chatapp.models import Event, ToolCall
 from chatapp.plain import plain, visible
 from chatapp.runtime.errors import NotFound, ToolFailed
@@ -46,7 +46,7 @@ def reply_feedback(request: HttpRequest, conversation_id: str, reply_id: str) ->
         feedback.rate(current.owner_id, current.pk, reply_id, feedback.Opinion(value))
     except NotFound:
         raise Http404 from None
-    part = thread.Reply(reply_id, conversation_id=current.pk, value=value)
+    part = parts.Reply(reply_id, conversation_id=current.pk, value=value)
     return render(request, "chat/parts/feedback.html", {"part": part})
 
 
@@ -56,7 +56,7 @@ def call_value(request: HttpRequest, conversation_id: str, call_id: str, what: s
     """A call's `args` or `output`: the page's part with all of it, or a file."""
     current = own(request, conversation_id)
     call = get_object_or_404(ToolCall, pk=call_id, session=current)
-    text = call.result if what == "output" else thread.args_text(call.args, call.args_text)
+    text = call.result if what == "output" else parts.args_text(call.args, call.args_text)
     if request.GET.get("download"):
         return _file(call, _everything(call) or text if what == "output" else text, what)
     shown = text[:WHOLE_MAX]

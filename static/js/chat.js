@@ -16,6 +16,8 @@ startPlace(chat, follow);
 startLink(chat, {
   before: follow.before,
   after(frame) {
+    // The thread goes another way: drawn anew, with what is half written kept.
+    if (frame.kind === "branch") location.reload();
     follow.after();
     if (frame.kind === "html") {
       if (frame.content.includes('id="run"') || frame.content.includes('id="m-')) list.refresh();

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 def stored(conversation: Session, events: list[dict[str, Any]]) -> None:
     """Event rows as the ledger writes them, after those that are there."""
-    envelope = ("seq", "id", "type", "source", "reply_id", "created_at")
+    envelope = ("seq", "id", "type", "source", "reply_id", "branch", "created_at")
     first = conversation.next_seq
     Event.objects.bulk_create(
         Event(

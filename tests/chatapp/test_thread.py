@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chatapp import thread
+from chatapp import parts, thread
 from chatapp.templatetags.thread import draw, duration
 
 NOON = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -23,7 +23,7 @@ class Ledger:
         seq = len(self.events) + 1
         when = (NOON + timedelta(milliseconds=400 * seq)).isoformat().replace("+00:00", "Z")
         event = {"seq": seq, "id": f"e{seq}", "type": kind, "source": None, "reply_id": reply_id, "created_at": when}
-        event |= {"conversation_id": "c1", "session_id": "c1"}
+        event |= {"conversation_id": "c1", "session_id": "c1", "branch": 0}
         event |= fields
         self.events.append(event)
         return event
@@ -89,14 +89,14 @@ def test_an_edit_of_a_queued_message_keeps_its_place() -> None:
 
 def test_a_steered_message_stands_where_it_was_taken() -> None:
     reply = thread.fold(a_conversation()).items[1]
-    assert isinstance(reply, thread.Reply)
+    assert isinstance(reply, parts.Reply)
     ids = [part.id for part in reply.parts]
     assert ids.index("c1") < ids.index("u3") < ids.index("b2")
 
 
 def test_it_drops_a_discarded_text_and_keeps_a_stopped_one_with_one_note() -> None:
     reply = thread.fold(a_conversation()).items[1]
-    assert isinstance(reply, thread.Reply)
+    assert isinstance(reply, parts.Reply)
     ids = [part.id for part in reply.parts]
     assert "b0" not in ids
     assert ids[-2:] == ["b2", "r1-stopped"]
@@ -104,7 +104,7 @@ def test_it_drops_a_discarded_text_and_keeps_a_stopped_one_with_one_note() -> No
 
 def test_it_shows_a_call_with_its_arguments_and_result() -> None:
     reply = thread.fold(a_conversation()).items[1]
-    assert isinstance(reply, thread.Reply)
+    assert isinstance(reply, parts.Reply)
     call = next(part for part in reply.parts if part.id == "c1")
     assert (call.state, call.brief, call.output, call.truncated) == ("success", "notes.md", "<i>", True)
 
@@ -114,7 +114,7 @@ def test_it_shows_arguments_that_did_not_parse_as_they_came() -> None:
     log.add("TOOL_CALL_START", tool_call_id="c1", tool_name="x")
     log.add("TOOL_CALL_END", tool_call_id="c1", tool_name="x", args=None, args_text='{"pa')
     reply = thread.fold(log.events).items[0]
-    assert isinstance(reply, thread.Reply)
+    assert isinstance(reply, parts.Reply)
     assert reply.parts[0].args == '{"pa'
 
 
@@ -128,7 +128,7 @@ def test_only_the_last_failure_can_be_retried() -> None:
     again = thread.fold(log.events)
     assert (again.failed, again.running) == (False, True)
     reply = again.items[0]
-    assert isinstance(reply, thread.Reply)
+    assert isinstance(reply, parts.Reply)
     assert not reply.parts[0].last
 
 
@@ -137,8 +137,8 @@ def test_it_drops_a_call_that_was_cut_while_it_was_written() -> None:
     log.add("TOOL_CALL_START", tool_call_id="c1", tool_name="x")
     log.add("MODEL_RETRY", attempt=1, reason="restarted")
     reply = thread.fold(log.events).items[0]
-    assert isinstance(reply, thread.Reply)
-    assert [type(part) for part in reply.parts] == [thread.Note]
+    assert isinstance(reply, parts.Reply)
+    assert [type(part) for part in reply.parts] == [parts.Note]
 
 
 def test_it_leaves_children_and_unknown_types_out() -> None:
@@ -150,9 +150,9 @@ def test_it_leaves_children_and_unknown_types_out() -> None:
     assert (folded.items, folded.last_seq) == ([], 2)
 
 
-def parts(log: Ledger) -> list[Any]:
+def parts_of(log: Ledger) -> list[Any]:
     reply = thread.fold(log.events).items[0]
-    assert isinstance(reply, thread.Reply)
+    assert isinstance(reply, parts.Reply)
     return reply.parts
 
 
@@ -160,14 +160,14 @@ def test_it_drops_a_discarded_call() -> None:
     log = Ledger()
     log.add("TOOL_CALL_START", tool_call_id="c1", tool_name="x")
     log.add("TOOL_CALL_END", tool_call_id="c1", tool_name="x", args=None, args_text="", state="discarded")
-    assert parts(log) == []
+    assert parts_of(log) == []
 
 
 def test_it_notes_an_answer_that_was_cut_off_and_passes_unknown_names_over() -> None:
     log = Ledger()
     log.add("CUSTOM", name="cut_off", value={})
     log.add("CUSTOM", name="unheard_of", value={})
-    assert [part.text for part in parts(log)] == ["The answer hit the model's length limit."]
+    assert [part.text for part in parts_of(log)] == ["The answer hit the model's length limit."]
 
 
 def test_it_waits_for_a_slot_until_the_agent_starts() -> None:
@@ -185,7 +185,7 @@ def test_a_call_knows_how_long_it_took(as_row: bool) -> None:
     log.add("TOOL_RESULT_END", tool_call_id="c1", tool_name="x", state="success", output="")
     for event in log.events if as_row else []:
         event["created_at"] = datetime.fromisoformat(event["created_at"])
-    assert parts(log)[0].took == timedelta(milliseconds=400)
+    assert parts_of(log)[0].took == timedelta(milliseconds=400)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_duration_reads_as_a_person_says_it(seconds: float, text: str) -> None
 def failed(**fields: Any) -> Any:
     log = Ledger()
     log.add("RUN_FAILED", **fields)
-    return parts(log)[0]
+    return parts_of(log)[0]
 
 
 def test_a_failure_has_our_line_and_the_detail_where_it_says_more() -> None:
@@ -216,8 +216,8 @@ def test_a_failure_of_an_unknown_code_says_its_detail_once() -> None:
     assert failed(code="", detail="").line
 
 
-def first_reply(log: Ledger) -> thread.Reply:
-    return next(item for item in thread.fold(log.events).items if isinstance(item, thread.Reply))
+def first_reply(log: Ledger) -> parts.Reply:
+    return next(item for item in thread.fold(log.events).items if isinstance(item, parts.Reply))
 
 
 def test_a_reply_is_over_when_it_ends_and_the_last_one_until_more_follows() -> None:
@@ -244,17 +244,17 @@ def test_thinking_knows_how_long_it_took() -> None:
     log = Ledger()
     log.add("THINKING_BLOCK_START", block_id="k1")
     log.add("THINKING_BLOCK_END", block_id="k1", text="hm", state="complete")
-    assert parts(log)[0].took == timedelta(milliseconds=400)
+    assert parts_of(log)[0].took == timedelta(milliseconds=400)
 
 
 def test_a_long_result_and_long_arguments_show_their_beginning() -> None:
-    call = thread.ToolCall("c1", "x", args="y" * 2001, output="row\n" * 201)
+    call = parts.ToolCall("c1", "x", args="y" * 2001, output="row\n" * 201)
     assert (len(call.shown_args), call.has_more_args) == (2000, True)
     assert (call.shown_output.count("row"), call.has_more_output) == (200, True)
-    short = thread.ToolCall("c1", "x", args="y" * 2000, output="\x1b[31m" + "row\n" * 150)
+    short = parts.ToolCall("c1", "x", args="y" * 2000, output="\x1b[31m" + "row\n" * 150)
     assert (short.has_more_args, short.has_more_output) == (False, False)
     assert "\x1b" not in short.shown_output
-    assert len(thread.ToolCall("c1", "x", output="z" * 5_000_000).shown_output) == 20_000
+    assert len(parts.ToolCall("c1", "x", output="z" * 5_000_000).shown_output) == 20_000
 
 
 def test_a_message_bears_its_files() -> None:
@@ -262,21 +262,21 @@ def test_a_message_bears_its_files() -> None:
     file = {"path": "uploads/a b.png", "name": "a b.png", "size": 3, "media_type": "image/png"}
     log.add("USER_MESSAGE", None, message_id="u1", text="", state="running", attachments=[file])
     message = thread.fold(log.events).items[0]
-    assert isinstance(message, thread.UserMessage)
+    assert isinstance(message, parts.UserMessage)
     assert message.attachments[0].address == "/api/sessions/c1/files?path=uploads%2Fa%20b.png"
     assert message.attachments[0].is_picture
 
 
 @pytest.mark.parametrize(("before", "after"), [(None, 2), (0, None), (0, 2)])
 def test_siblings_say_their_place_and_lead_to_their_neighbours(before: int | None, after: int | None) -> None:
-    message = thread.UserMessage("u1", "hello", siblings=thread.Siblings(2, 3, before, after))
+    message = parts.UserMessage("u1", "hello", siblings=parts.Siblings(2, 3, before, after))
     html = draw(message.template, part=message)
     assert "2 of 3" in html
     assert [f'name="branch" value="{n}"' in html for n in (0, 2)] == [before == 0, after == 2]
     assert html.count("disabled") == (before is None) + (after is None)
-    assert "siblings" not in draw(message.template, part=thread.UserMessage("u1", "hello"))
+    assert "siblings" not in draw(message.template, part=parts.UserMessage("u1", "hello"))
 
 
 def test_a_steered_message_cannot_be_written_anew() -> None:
-    assert "data-branch" in draw(thread.UserMessage.template, part=thread.UserMessage("u1", "hello"))
-    assert "data-branch" not in draw(thread.UserMessage.template, part=thread.UserMessage("u1", "hello", steered=True))
+    assert "data-branch" in draw(parts.UserMessage.template, part=parts.UserMessage("u1", "hello"))
+    assert "data-branch" not in draw(parts.UserMessage.template, part=parts.UserMessage("u1", "hello", steered=True))

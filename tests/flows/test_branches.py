@@ -6,9 +6,10 @@ import pytest
 from django.contrib.auth.models import User
 
 from chatapp.models import Session
+from chatapp.parts import Siblings
 from chatapp.runtime.errors import Conflict, InvalidField, NotFound, ProviderError
 from chatapp.store import branches, db, reads
-from chatapp.store.branches import Forks, Ways
+from chatapp.store.branches import Forks
 from gateway import commands
 from tests.fakes import Call, Gate
 from tests.flows.conftest import Server
@@ -20,10 +21,10 @@ async def texts(session: Session) -> list[str]:
     return [row.row.text for row in told.rows]
 
 
-async def ways(server: Server, session: Session) -> list[Ways]:
+async def ways(server: Server, session: Session) -> list[Siblings]:
     """What stands at the forks of the visible path, in the order of the thread."""
     found: Forks = await db.run(branches.forks, await db.run(Session.objects.get, pk=session.pk))
-    return [at for event in await server.events(session) if (at := found.at(event))]
+    return [at for event in await server.events(session) if (at := found.at(event["branch"], event["seq"]))]
 
 
 async def say(server: Server, session: Session, text: str, answer: str) -> str:
@@ -48,10 +49,10 @@ async def test_a_message_written_anew_leaves_what_came_after_behind(server: Serv
     await anew(server, conversation, second, "zwei", "b2")
     assert server.models.requests[-1].texts[-1] == "zwei"
     assert await texts(conversation) == ["one", "a1", "zwei", "b2"]
-    assert await ways(server, conversation) == [Ways(2, 2, 0, None)]
+    assert await ways(server, conversation) == [Siblings(2, 2, 0, None)]
     await commands.switch_branch(conversation.owner_id, conversation.pk, 0)
     assert await texts(conversation) == ["one", "a1", "two", "a2", "three", "a3"]
-    assert await ways(server, conversation) == [Ways(1, 2, None, 1)]
+    assert await ways(server, conversation) == [Siblings(1, 2, None, 1)]
     await say(server, conversation, "four", "a4")
     assert server.models.requests[-1].texts == (await texts(conversation))[:-1]
 
@@ -64,10 +65,10 @@ async def test_a_repeated_reply_is_a_sibling_that_answers_the_same(server: Serve
         await server.rest(conversation)
         assert server.models.requests[-1].texts == ["one"]
         assert await texts(conversation) == ["one", answer]
-    assert await ways(server, conversation) == [Ways(3, 3, 1, None)]
+    assert await ways(server, conversation) == [Siblings(3, 3, 1, None)]
     await commands.switch_branch(conversation.owner_id, conversation.pk, 1)
     assert await texts(conversation) == ["one", "b1"]
-    assert await ways(server, conversation) == [Ways(2, 3, 0, 2)]
+    assert await ways(server, conversation) == [Siblings(2, 3, 0, 2)]
 
 
 async def test_a_reply_with_tools_is_repeated_from_the_question(server: Server, conversation: Session) -> None:
@@ -93,7 +94,7 @@ async def test_a_stopped_reply_without_a_word_can_be_repeated_twice(server: Serv
         await commands.retry(conversation.owner_id, conversation.pk)
         await server.rest(conversation)
         assert await texts(conversation) == ["one", answer]
-    assert await ways(server, conversation) == [Ways(3, 3, 1, None)]
+    assert await ways(server, conversation) == [Siblings(3, 3, 1, None)]
 
 
 async def test_the_same_message_written_anew_again_is_one_more_of_its_siblings(
@@ -103,7 +104,7 @@ async def test_the_same_message_written_anew_again_is_one_more_of_its_siblings(
     again = await anew(server, conversation, first, "uno", "b1")
     await anew(server, conversation, again, "eins", "c1")
     assert await texts(conversation) == ["eins", "c1"]
-    assert await ways(server, conversation) == [Ways(3, 3, 1, None)]
+    assert await ways(server, conversation) == [Siblings(3, 3, 1, None)]
 
 
 async def test_going_back_shows_the_newest_way_on_from_there(server: Server, conversation: Session) -> None:
@@ -111,10 +112,10 @@ async def test_going_back_shows_the_newest_way_on_from_there(server: Server, con
     second = await say(server, conversation, "two", "a2")
     await anew(server, conversation, second, "zwei", "b2")
     await anew(server, conversation, first, "uno", "c1")
-    assert await ways(server, conversation) == [Ways(2, 2, 1, None)]
+    assert await ways(server, conversation) == [Siblings(2, 2, 1, None)]
     await commands.switch_branch(conversation.owner_id, conversation.pk, 1)
     assert await texts(conversation) == ["one", "a1", "zwei", "b2"]
-    assert await ways(server, conversation) == [Ways(1, 2, None, 2), Ways(2, 2, 0, None)]
+    assert await ways(server, conversation) == [Siblings(1, 2, None, 2), Siblings(2, 2, 0, None)]
 
 
 async def test_a_reply_repeated_within_a_branch_forks_there(server: Server, conversation: Session) -> None:
@@ -124,7 +125,7 @@ async def test_a_reply_repeated_within_a_branch_forks_there(server: Server, conv
     await commands.retry(conversation.owner_id, conversation.pk)
     await server.rest(conversation)
     assert await texts(conversation) == ["uno", "b1 again"]
-    assert await ways(server, conversation) == [Ways(2, 2, 0, None), Ways(2, 2, 1, None)]
+    assert await ways(server, conversation) == [Siblings(2, 2, 0, None), Siblings(2, 2, 1, None)]
 
 
 async def test_a_failed_reply_is_tried_again_in_place(server: Server, conversation: Session) -> None:

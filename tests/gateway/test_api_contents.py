@@ -183,7 +183,7 @@ def test_lists_cost_the_same_for_few_and_for_many(alice: User, count: int, djang
         reads.tree(alice.pk, row.pk, None, 100)
     with django_assert_num_queries(2):
         reads.events(alice.pk, row.pk, 0, "", "", 1000)
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(4):
         reads.transcript(alice.pk, row.pk, Place(), 100, archived=False)
 
 
