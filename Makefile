@@ -7,7 +7,7 @@ UP ?=
 ROUNDS ?= 200
 SEED ?= 0
 
-.PHONY: help setup run test check soak clean
+.PHONY: help setup run test check messages soak clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ check: .venv/dev.done ## lint, types, import contracts, and the code's figures
 	@PYTHONPATH=. .venv/bin/lint-imports --no-cache
 	@$(PY) manage.py makemigrations --check --dry-run
 	@$(PY) -m tests.figures
+
+messages: .venv/dev.done ## take the texts of templates and code into the .po files, and compile them
+	@$(PY) -m tests.messages
 
 soak: .venv/dev.done ## crash tests with many rounds, on SQLite (ROUNDS=200 SEED=0)
 	@[ -z "$(DB)" ] || [ "$(DB)" = sqlite ] || { echo "make soak knows SQLite only so far, not DB=$(DB)"; exit 2; }

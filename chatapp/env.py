@@ -133,6 +133,8 @@ def time_zone(value: str) -> str:
         raise _Refused("a name such as UTC or Europe/Berlin") from None
 
 
+# What the page is translated into, each named in its own words. Django's names would need Django to be set up.
+LANGUAGES = {"en": "English", "de": "Deutsch"}
 # The prefixes of model names. The catalog that serves them imports the model library, too slow to ask here.
 MODEL_PROVIDERS = ("openai", "openai-responses", "anthropic", "google", "mistral", "groq", "bedrock", "ollama")
 model_name = matching(
@@ -173,7 +175,8 @@ ROWS: Sequence[Row] = (
     Row("DEBUG", "off", "Django's debug pages. Never where others can reach it.", switch),
     Row("LOG_LEVEL", "INFO", "DEBUG, INFO, WARNING or ERROR.", one_of("DEBUG", "INFO", "WARNING", "ERROR")),
     Row("TIME_ZONE", "UTC", "Of times on the page.", time_zone),
-    Row("LANGUAGE_CODE", "en", "Of the page.", matching(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8})*", "a code such as en or de")),
+    Row("LANGUAGE_CODE", "en", "Of the page when neither person nor browser asks for one: `en` or `de`.",
+        one_of(*LANGUAGES)),
     Row("METRICS_TOKEN", "", "Bearer token that may read /metrics; 16 characters or more.",
         matching(r"([\x21-\x7e]{16,})?", "16 or more ASCII characters"), "staff and loopback only", secret=True),
     Row("BRANCHLINE_RQ_WORKERS", "2", "Worker processes that `up` starts.", number(0, 64)),

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import dj_database_url
 from csp.constants import NONE, SELF
 
+from chatapp.env import LANGUAGES as OFFERED
 from chatapp.env import ROWS, BadSetting, Environment, Network, valkey_socket
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -134,6 +135,8 @@ DEBUG: bool = _values["DEBUG"]
 PROVIDERS: dict[str, str] = _values["PROVIDERS"]
 WORKSPACES_DIR = DATA_DIR / "workspaces"
 LANGUAGE_CODE: str = _values["LANGUAGE_CODE"]
+LANGUAGES = list(OFFERED.items())
+LOCALE_PATHS = [BASE_DIR / "chatapp" / "locale"]
 TIME_ZONE: str = _values["TIME_ZONE"]
 USE_TZ = True
 
@@ -165,6 +168,7 @@ MIDDLEWARE = [
     "servestatic.middleware.ServeStaticMiddleware",
     "chatapp.middleware.ContentPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",

@@ -14,7 +14,9 @@ import orjson
 from channels.auth import get_user
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.conf import settings
+from django.http import HttpRequest
 from django.http.request import validate_host
+from django.utils import translation
 
 from chatapp.accounts import authenticate_token
 from chatapp.models import ApiToken, Session
@@ -57,11 +59,16 @@ class JsonFace:
 class HtmlFace:
     """One message a batch: the partials of its events and deltas; what is no content follows as it is."""
 
-    def __init__(self, conversation_id: str, after: int) -> None:
+    def __init__(self, conversation_id: str, after: int, language: str) -> None:
         self.renderer = PageRenderer(conversation_id)
         self.seq = after
+        self.language = language
 
     async def wire(self, batch: list[Frame]) -> list[bytes]:
+        with translation.override(self.language):
+            return await self._wire(batch)
+
+    async def _wire(self, batch: list[Frame]) -> list[bytes]:
         parts, plain = [], []
         for frame in merged(batch):
             if frame["kind"] == "event":
@@ -167,7 +174,7 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.socket = Socket(credentials, lambda code: self.close(code=code))
         gateway().sockets.open.add(self.socket)
         after = _after(parse_qs(self.scope["query_string"].decode()).get("after", ["0"])[0])
-        face = JsonFace() if as_json else HtmlFace(self.conversation_id, after or 0)
+        face = JsonFace() if as_json else HtmlFace(self.conversation_id, after or 0, language_of(self.scope))
         self.reader = asyncio.create_task(self._follow(face, after))
 
     async def _follow(self, face: Face, after: int | None) -> None:
@@ -262,6 +269,15 @@ def _owns(user_id: int, conversation_id: str) -> bool:
 
 def may_read(token: ApiToken | None) -> bool:
     return token is not None and "read" in token.scopes
+
+
+def language_of(scope: dict[str, Any]) -> str:
+    """The page's language: found in the handshake as `LocaleMiddleware` finds it in a request."""
+    request = HttpRequest()
+    request.COOKIES = scope["cookies"]
+    accepted = dict(scope["headers"]).get(b"accept-language", b"")
+    request.META["HTTP_ACCEPT_LANGUAGE"] = accepted.decode("latin-1")
+    return translation.get_language_from_request(request)
 
 
 def origin_is_ours(scope: dict[str, Any], *, required: bool) -> bool:

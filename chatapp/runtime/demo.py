@@ -96,8 +96,9 @@ def _read(match: re.Match[str]) -> tuple[Step, ...]:
 
 
 SCRIPTS: tuple[tuple[re.Pattern[str], Script], ...] = (
-    (re.compile(r"(?i)\b(?:slow|long)\b\D*(?P<n>\d{1,6})?"), _slow),
-    (re.compile(r"(?i)\b(?:list|show)\b.*\bfiles\b"), lambda _: (Say("Let me look."), Call("list_files", {}))),
+    (re.compile(r"(?i)\b(?:slow|long|langsame)\b\D*(?P<n>\d{1,6})?"), _slow),
+    (re.compile(r"(?i)\b(?:list|show)\b.*\bfiles\b|\bliste\b.*\bdateien\b"),
+     lambda _: (Say("Let me look."), Call("list_files", {}))),
     (re.compile(r"(?i)\b(?:read|open)\s+(?:the\s+)?(?:file\s+)?[`'\"]?(?P<path>[^\s`'\"]+)"), _read),
     (re.compile(r"(?i)\bwhat(?:'s| is) in\s+[`'\"]?(?P<path>[^\s`'\"]+\.\w+)"), _read),
     (re.compile(r"(?i)\bwhat(?:'s| is) in\b"), lambda _: (Say("Let me look."), Call("list_files", {}))),
