@@ -1,7 +1,9 @@
-// Sets the chosen theme before anything is drawn; without a choice the system's holds.
+// Sets the chosen theme and density before anything is drawn; without a choice the system's theme holds.
 try {
-  const theme = localStorage.getItem("branchline.theme");
-  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
+  for (const name of ["theme", "density"]) {
+    const chosen = localStorage.getItem(`branchline.${name}`);
+    if (["light", "dark", "compact"].includes(chosen)) document.documentElement.dataset[name] = chosen;
+  }
 } catch {
-  // Storage may be closed to us; the system's theme is fine.
+  // Storage may be closed to us; the usual look is fine.
 }

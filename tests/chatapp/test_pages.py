@@ -18,6 +18,9 @@ from tests.chatapp.test_thread import a_conversation
 
 pytestmark = pytest.mark.django_db
 
+# What the form of a new token sends.
+TOKEN = {"name": "laptop", "scopes": ["read", "chat"], "days": ""}
+
 
 def stored(conversation: Session, events: list[dict[str, Any]]) -> None:
     """Event rows as the ledger writes them, after those that are there."""
@@ -229,7 +232,7 @@ def test_the_page_says_when_answers_are_scripted(page: Client, alice: User) -> N
 
 
 def test_a_new_token_is_shown_once(page: Client, alice: User) -> None:
-    assert page.post("/settings/tokens/", {"name": "laptop"})["Location"] == "/settings/"
+    assert page.post("/settings/tokens/", TOKEN)["Location"] == "/settings/"
     token = ApiToken.objects.get(user=alice)
     first, second = page.get("/settings/").content.decode(), page.get("/settings/").content.decode()
     assert '<code class="token">bl_' in first
@@ -239,13 +242,38 @@ def test_a_new_token_is_shown_once(page: Client, alice: User) -> None:
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 101, "\x00"])
 def test_a_token_needs_a_name(page: Client, name: str) -> None:
-    page.post("/settings/tokens/", {"name": name})
+    refused = page.post("/settings/tokens/", TOKEN | {"name": name})
+    assert refused.status_code == 422
     assert not ApiToken.objects.exists()
-    assert "needs a name" in page.get("/settings/").content.decode()
+    assert 'id="id_name_error"' in refused.content.decode()
+
+
+def test_a_token_may_what_was_chosen_until_it_expires(page: Client, alice: User) -> None:
+    page.post("/settings/tokens/", TOKEN | {"scopes": ["read"], "days": "30"})
+    token = ApiToken.objects.get(user=alice)
+    assert token.scopes == ["read"]
+    assert token.expires_at is not None
+    assert timedelta(days=29) < token.expires_at - timezone.now() < timedelta(days=31)
+    assert "expires " in page.get("/settings/").content.decode()
+
+
+@pytest.mark.parametrize("change", [{"scopes": []}, {"scopes": ["admin"]}, {"days": "1000000"}, {"days": "-1"}])
+def test_a_token_is_not_made_of_a_bad_choice_and_the_form_keeps_its_name(page: Client, change: dict[str, Any]) -> None:
+    refused = page.post("/settings/tokens/", TOKEN | change)
+    assert refused.status_code == 422
+    assert not ApiToken.objects.exists()
+    assert 'value="laptop"' in refused.content.decode()
+
+
+def test_a_token_says_when_it_has_expired(page: Client, alice: User) -> None:
+    page.post("/settings/tokens/", TOKEN | {"days": "7"})
+    assert "has expired" not in page.get("/settings/").content.decode()
+    ApiToken.objects.update(expires_at=timezone.now())
+    assert "has expired" in page.get("/settings/").content.decode()
 
 
 def test_a_token_is_revoked_by_its_owner_only(page: Client, client: Client, alice: User, bob: User) -> None:
-    page.post("/settings/tokens/", {"name": "laptop"})
+    page.post("/settings/tokens/", TOKEN)
     token = ApiToken.objects.get(user=alice)
     stranger = Client()
     stranger.force_login(bob)
