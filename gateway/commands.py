@@ -13,13 +13,14 @@ from django.db import InterfaceError, OperationalError
 from chatapp import workspaces
 from chatapp.models import Session
 from chatapp.runtime.errors import NotFound, Unavailable
-from chatapp.store import conversations, db, posts
+from chatapp.store import conversations, db, deletion, posts
 from chatapp.store.posts import Draft, Posted, Stopped
 from gateway.protocol import (
     BranchMessage,
     ClientFrame,
     DeleteMessage,
     EditMessage,
+    MarkRead,
     Ping,
     Retry,
     Seen,
@@ -89,7 +90,17 @@ async def stop(user_id: int, conversation_id: str, scope: str, session_id: str =
 
 @_reports_outage
 async def delete_conversation(user_id: int, conversation_id: str) -> None:
-    await gateway().ledger.write(conversations.delete_conversation, user_id, conversation_id)
+    await gateway().ledger.write(deletion.delete_conversation, user_id, conversation_id)
+
+
+@_reports_outage
+async def restore_conversation(user_id: int, conversation_id: str) -> None:
+    await gateway().ledger.write(deletion.restore_conversation, user_id, conversation_id)
+
+
+@_reports_outage
+async def mark_read(user_id: int, conversation_id: str, seq: int) -> None:
+    await db.run(conversations.mark_read, user_id, conversation_id, seq)
 
 
 def _is_below(session_id: str, conversation_id: str) -> bool:
@@ -115,6 +126,9 @@ async def dispatch(user_id: int, conversation_id: str, frame: ClientFrame) -> di
             return _posted(await retry(user_id, conversation_id))
         case StopRun():
             return stopped(await stop(user_id, conversation_id, frame.scope, frame.session_id))
+        case MarkRead():
+            await mark_read(user_id, conversation_id, frame.seq)
+            return {}
         case Ping() | Seen():
             return {}
 

@@ -17,6 +17,8 @@ Mode = Literal["queue", "steer", "decline"]
 MODES = ("queue", "steer", "decline")
 DEEPEST = 32
 PATH_MOST = 1000
+# A database counts no further.
+COUNT_END = 10**18
 ID = re.compile(r"[a-z0-9_-]{1,64}")
 OVERRIDES = ("expose_to_user", "force_sync", "force_sync_timeout_seconds", "attributes")
 
@@ -76,6 +78,12 @@ class StopRun:
 
 
 @dataclass(frozen=True)
+class MarkRead:
+    seq: int
+    ref: Any = None
+
+
+@dataclass(frozen=True)
 class Ping:
     ref: Any = None
 
@@ -86,7 +94,9 @@ class Seen:
     ref: Any = None
 
 
-ClientFrame = SendMessage | EditMessage | DeleteMessage | BranchMessage | SwitchBranch | Retry | StopRun | Ping | Seen
+ClientFrame = (
+    SendMessage | EditMessage | DeleteMessage | BranchMessage | SwitchBranch | Retry | StopRun | MarkRead | Ping | Seen
+)
 
 
 def _decode(raw: str | bytes) -> Any:
@@ -172,11 +182,20 @@ def _stop(data: dict[str, Any], limit: int) -> StopRun:
     return StopRun(check_scope(data.get("scope", "reply")), session_id, data.get("ref"))
 
 
+def _read(data: dict[str, Any], limit: int) -> MarkRead:
+    return MarkRead(_count(data, "seq", "The number of the last event that was looked at."), data.get("ref"))
+
+
 def _seen(data: dict[str, Any], limit: int) -> Seen:
-    frames = data.get("frames")
-    if isinstance(frames, bool) or not isinstance(frames, int) or frames < 0:
-        raise InvalidField("frames", "The number of frames read since the last one; 0 or more.")
+    frames = _count(data, "frames", "The number of frames read since the last one; 0 or more.")
     return Seen(frames, data.get("ref"))
+
+
+def _count(data: dict[str, Any], name: str, meaning: str) -> int:
+    value = data.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < COUNT_END:
+        raise InvalidField(name, meaning)
+    return value
 
 
 BUILDERS: dict[str, Any] = {
@@ -187,6 +206,7 @@ BUILDERS: dict[str, Any] = {
     "branch.switch": _switch,
     "message.retry": lambda data, limit: Retry(data.get("ref")),
     "run.stop": _stop,
+    "conversation.read": _read,
     "ping": lambda data, limit: Ping(data.get("ref")),
     "seen": _seen,
 }

@@ -23,7 +23,7 @@ from chatapp.runtime.ports import ModelSource
 from chatapp.runtime.providers import Models, ProviderSettings, default_model
 from chatapp.runtime.toolsets.todo import todo_tools
 from chatapp.runtime.toolsets.workspace import workspace_tools
-from chatapp.store import conversations, db
+from chatapp.store import db, deletion
 from chatapp.store.ledger import DatabaseLedger
 from gateway.bus import Bus
 from gateway.ending import end
@@ -32,7 +32,7 @@ from gateway.sockets import Sockets
 
 logger = logging.getLogger(__name__)
 
-CLEAN_UP_SECONDS = 20.0
+CLEAN_UP_SECONDS = 10.0
 DATABASE_AWAY = (OperationalError, InterfaceError)
 
 
@@ -113,12 +113,14 @@ def gateway() -> Gateway:
 
 
 async def clean_up() -> None:
-    """Files, then rows, of deleted conversations: well within a minute, and again where it was broken off."""
+    """Files, then rows, of deleted conversations: within a minute, and again where it was broken off."""
     while True:
         try:
-            for conversation_id in await db.run(conversations.deleted_conversations):
-                await asyncio.to_thread(shutil.rmtree, settings.WORKSPACES_DIR / conversation_id, ignore_errors=True)
-                await db.run(conversations.purge, conversation_id)
+            while gone := await db.run(deletion.deleted_conversations):
+                for conversation_id in gone:
+                    folder = settings.WORKSPACES_DIR / conversation_id
+                    await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+                    await db.run(deletion.purge, conversation_id)
         except DATABASE_AWAY as error:
             logger.warning("deleted conversations stay for now: %s", error)
         await asyncio.sleep(CLEAN_UP_SECONDS)

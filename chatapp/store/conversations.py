@@ -1,4 +1,4 @@
-"""Conversations as a person keeps them: create, change, delete."""
+"""Conversations as a person keeps them: create, change, mark as read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import F, Value
+from django.db.models.functions import Least
 from django.utils import timezone
 
 from chatapp.models import Session
 from chatapp.runtime.declarations import main_agent
-from chatapp.runtime.errors import NotFound
 from chatapp.runtime.ids import new_id
-from chatapp.store.writer import Written
 
 
 def create_conversation(user: Any, *, title: str = "", model: str = "") -> Session:
@@ -41,26 +41,7 @@ def change_conversation(user: Any, conversation_id: str, fields: dict[str, Any])
     return row
 
 
-def delete_conversation(user_id: int, conversation_id: str) -> Written[None]:
-    """Mark it deleted; whoever works on it is rung, finds its lease gone and stops. `purge` takes the rows."""
-    with transaction.atomic():
-        mine = Session.objects.select_for_update().filter(
-            pk=conversation_id, owner_id=user_id, parent=None, deleted_at=None
-        )
-        row = mine.first()
-        if row is None:
-            raise NotFound("No such conversation.")
-        working = tuple(row.tree.exclude(lease_owner="").values_list("pk", flat=True))
-        now = timezone.now()
-        row.tree.update(deleted_at=now, wake_at=None, lease_owner="", lease_until=None, status=Session.Status.IDLE)
-    return Written(None, wake=working)
-
-
-def deleted_conversations(limit: int = 20) -> list[str]:
-    """Those whose rows and files may go."""
-    return list(Session.objects.filter(parent=None, deleted_at__isnull=False).values_list("pk", flat=True)[:limit])
-
-
-def purge(conversation_id: str) -> None:
-    """Remove the rows of a deleted conversation; its files are gone already."""
-    Session.objects.filter(root_id=conversation_id, root__deleted_at__isnull=False).delete()
+def mark_read(user_id: int, conversation_id: str, seq: int) -> None:
+    """Its owner has looked up to this event; one who looked further stays there. No event tells of it."""
+    mine = Session.objects.filter(pk=conversation_id, owner_id=user_id, parent=None, deleted_at=None)
+    mine.filter(read_seq__lt=seq).update(read_seq=Least(Value(seq), F("next_seq") - 1))

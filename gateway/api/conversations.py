@@ -65,9 +65,19 @@ async def change_conversation(request: HttpRequest, conversation_id: str, payloa
 
 @router.delete("/conversations/{id:conversation_id}", response={204: None}, auth=CHAT, summary="Delete a conversation")
 async def delete_conversation(request: HttpRequest, conversation_id: str) -> Status[None]:
-    """Stops what runs in it and closes its streams and sockets."""
+    """Stops what runs in it and closes its streams and sockets. It can be restored for 30 seconds."""
     await commands.delete_conversation(caller(request).user_id, conversation_id)
     return Status(204, None)
+
+
+@router.post(
+    "/conversations/{id:conversation_id}/restore", response=Conversation, auth=CHAT, summary="Take a deletion back"
+)
+async def restore_conversation(request: HttpRequest, conversation_id: str) -> Conversation:
+    """A reply that was open comes back as stopped. 404 when it is gone for good."""
+    user_id = caller(request).user_id
+    await commands.restore_conversation(user_id, conversation_id)
+    return await _shown(user_id, conversation_id)
 
 
 async def _shown(user_id: int, conversation_id: str) -> Conversation:

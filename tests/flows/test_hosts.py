@@ -21,8 +21,9 @@ from chatapp.runtime.errors import LeaseLost
 from chatapp.runtime.messages import Block, Completion, Usage, user_message
 from chatapp.runtime.ports import Calls, ModelCall, NewCall, Request, Rested, Work
 from chatapp.runtime.signals import Signals
-from chatapp.store import checkpoints, claims, db, posts
-from chatapp.store.conversations import create_conversation, delete_conversation
+from chatapp.store import checkpoints, claims, db, deletion, posts
+from chatapp.store.conversations import create_conversation
+from chatapp.store.deletion import delete_conversation
 from chatapp.store.posts import Draft
 from gateway import commands, jobs, queue
 from gateway.ending import end
@@ -239,6 +240,8 @@ async def test_it_removes_the_rows_and_files_of_a_deleted_conversation(
         return not engine.hosted
 
     await eventually(stopped, 1)
+    assert await db.run(deletion.deleted_conversations) == []
+    await Session.objects.filter(pk=conversation.pk).aupdate(deleted_at=timezone.now() - deletion.KEPT)
     cleaning = asyncio.create_task(clean_up())
     rows = Event.objects.filter(conversation_id=conversation.pk)
 

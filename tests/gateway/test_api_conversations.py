@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from chatapp.models import Event, InboxItem, Session
 from chatapp.store import db, reads
+from chatapp.store.deletion import RESTORABLE
 from tests.gateway.api_client import Api
 from tests.gateway.conftest import TokenFor
 from tests.gateway.replies import answered, conversation_of, failed, sent
@@ -105,6 +106,17 @@ async def test_a_deleted_conversation_is_gone(api: Api, alice: User) -> None:
     assert (await api.get(f"conversations/{row.pk}")).status_code == 404
     assert (await api.delete(f"conversations/{row.pk}")).status_code == 404
     assert (await api.get("conversations")).data["items"] == []
+
+
+async def test_a_deleted_conversation_is_taken_back(api: Api, alice: User) -> None:
+    row = await _made(alice)
+    await api.delete(f"conversations/{row.pk}")
+    back = await api.post(f"conversations/{row.pk}/restore")
+    assert (back.status_code, back.data["id"]) == (200, row.pk)
+    assert (await api.post(f"conversations/{row.pk}/restore")).status_code == 200
+    await api.delete(f"conversations/{row.pk}")
+    await Session.objects.filter(pk=row.pk).aupdate(deleted_at=timezone.now() - RESTORABLE)
+    assert (await api.post(f"conversations/{row.pk}/restore")).status_code == 404
 
 
 async def test_usage_sums_the_tree(api: Api, alice: User) -> None:

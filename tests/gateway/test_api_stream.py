@@ -13,7 +13,7 @@ from django.test import AsyncClient
 
 from chatapp.models import ApiToken, Session
 from chatapp.runtime.events import BlockRef, DeltaType
-from chatapp.store import checkpoints, conversations, db
+from chatapp.store import checkpoints, db, deletion
 from gateway import sse
 from gateway.wiring import Gateway
 from tests.gateway.api_client import Api
@@ -221,7 +221,7 @@ async def test_it_ends_when_the_conversation_is_deleted(api: Api, alice: User, r
     await db.run(sent, row)
     reader = await _follow(api, row)
     await reader.until("USER_MESSAGE")
-    await db.run(conversations.delete_conversation, alice.pk, row.pk)
+    await db.run(deletion.delete_conversation, alice.pk, row.pk)
     await _ends(reader, running)
 
 

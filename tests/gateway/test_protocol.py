@@ -15,6 +15,7 @@ from gateway.protocol import (
     BadFrame,
     DeleteMessage,
     EditMessage,
+    MarkRead,
     Ping,
     Retry,
     Seen,
@@ -45,6 +46,7 @@ ID = "a" * 32
         ({"kind": "run.stop"}, StopRun("reply")),
         ({"kind": "run.stop", "scope": "all", "session_id": ID}, StopRun("all", ID)),
         ({"kind": "seen", "frames": 3}, Seen(3)),
+        ({"kind": "conversation.read", "seq": 7, "ref": "read"}, MarkRead(7, "read")),
         ({"kind": "ping", "ref": "x"}, Ping("x")),
     ],
 )
@@ -86,6 +88,9 @@ def test_it_refuses_what_is_no_frame(raw: str) -> None:
         ({"kind": "run.stop", "session_id": 7}, "session_id"),
         ({"kind": "run.stop", "scope": "half"}, "scope"),
         ({"kind": "seen", "frames": True}, "frames"),
+        ({"kind": "conversation.read"}, "seq"),
+        ({"kind": "conversation.read", "seq": -1}, "seq"),
+        ({"kind": "conversation.read", "seq": 10**18}, "seq"),
         ({"text": "Hi", "attributes": {"a": "\x00"}}, "attributes"),
     ],
 )
@@ -113,9 +118,9 @@ def test_it_refuses_deep_attributes_without_going_down_the_stack() -> None:
     st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists), st.sampled_from([*protocol.BUILDERS])
 )
 def test_it_answers_any_value_in_any_field(value: Any, kind: str) -> None:
-    names = ("text", "client_id", "mode", "message_id", "scope", "session_id", "frames", "attributes", "ref")
+    names = ("text", "client_id", "mode", "message_id", "scope", "session_id", "frames", "seq", "attributes", "ref")
     for name in names:
-        raw = json.dumps({"kind": kind, "text": "Hi", "message_id": ID, "frames": 1, name: value})
+        raw = json.dumps({"kind": kind, "text": "Hi", "message_id": ID, "frames": 1, "seq": 1, name: value})
         try:
             parse(raw, LIMIT)
         except BranchlineError as problem:

@@ -12,7 +12,8 @@ from pytest_django import DjangoAssertNumQueries
 
 from chatapp.accounts import create_token
 from chatapp.models import ApiToken, Session
-from chatapp.store.conversations import create_conversation, delete_conversation
+from chatapp.store.conversations import create_conversation
+from chatapp.store.deletion import delete_conversation
 from gateway.sockets import NOT_FOUND, NOT_LOGGED_IN, Credentials, Socket, Sockets, _codes
 
 pytestmark = pytest.mark.django_db(transaction=True)

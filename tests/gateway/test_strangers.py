@@ -31,6 +31,7 @@ CALLS: dict[tuple[str, str], Any] = {
     ("GET", "/api/conversations/{conversation_id}"): None,
     ("PATCH", "/api/conversations/{conversation_id}"): {"title": "mine"},
     ("DELETE", "/api/conversations/{conversation_id}"): None,
+    ("POST", "/api/conversations/{conversation_id}/restore"): None,
     ("POST", "/api/conversations/{conversation_id}/messages"): {"text": "hello", "client_id": "known"},
     ("POST", "/api/conversations/{conversation_id}/retry"): None,
     ("POST", "/api/conversations/{conversation_id}/stop"): {"scope": "all"},
