@@ -9,12 +9,12 @@ from django.http.response import HttpResponseBase
 from ninja import Query, Router
 from ninja.responses import Status
 
-from chatapp.store import db, feedback, reads
+from chatapp.store import db, feedback, reads, search
 from gateway import commands, sse
 from gateway.api import inputs, objects
 from gateway.api.auth import CHAT, READ, caller
 from gateway.api.inputs import Limit, MessageChange, Rating
-from gateway.api.objects import Event, GivenRating, Page, PostedMessage, SessionNode, TranscriptMessage
+from gateway.api.objects import Event, Found, GivenRating, Page, PostedMessage, SessionNode, TranscriptMessage
 from gateway.api.renderer import dumps
 
 router = Router(auth=READ)
@@ -131,3 +131,20 @@ async def rate_reply(request: HttpRequest, message_id: str, payload: Rating) -> 
     opinion = feedback.Opinion(payload.value, payload.reasons, payload.comment)
     reply_id = await db.run(feedback.rate_message, caller(request).user_id, message_id, opinion)
     return GivenRating.of(message_id, reply_id, opinion)
+
+
+@router.get("/search", response=Page[Found], tags=["Conversations"], summary="Find messages by their words")
+async def search_messages(
+    request: HttpRequest, cursor: str = "", limit: Limit = inputs.LIMIT,
+    q: Annotated[str, Query(description="Words that must all occur, in any case.")] = "",
+) -> Page[Found]:  # fmt: skip
+    """What you and your agents said, the newest first; archived conversations too."""
+    words = search.words_of(inputs.check_search(q))
+    place = inputs.check_cursor(cursor, bool)
+    most = inputs.clamped(limit)
+    found = await db.run(search.messages, caller(request).user_id, words, place and place[1:], most)
+    items = [objects.found(hit.message, hit.conversation.title, hit.snippet) for hit in found[:most] if hit.message]
+    more = len(found) > most
+    return Page[Found](
+        items=items, next=inputs.cursor(True, items[-1].created_at, items[-1].message_id) if more else None
+    )

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeVar
 from django.conf import settings
 from pydantic import BaseModel, ConfigDict
 
-from chatapp.models import Session
+from chatapp.models import Message, Session
 from chatapp.store.feedback import Opinion
 from chatapp.store.posts import Posted
 from chatapp.store.reads import Told, Used
@@ -111,6 +111,19 @@ class Event(BaseModel):
     branch: int
     created_at: datetime
     metadata: dict[str, Any]
+
+
+class Found(BaseModel):
+    """A message that has the words that were looked for; `snippet` is what stands around the first."""
+
+    conversation_id: str
+    title: str
+    message_id: str
+    session_id: str
+    role: str
+    seq: int
+    snippet: str
+    created_at: datetime
 
 
 class PostedMessage(BaseModel):
@@ -265,3 +278,16 @@ class GivenRating(BaseModel):
         kept = opinion if opinion.value else Opinion("")
         fields = {"value": kept.value or None, "reasons": list(kept.reasons), "comment": kept.comment}
         return cls.model_validate({"message_id": message_id, "reply_id": reply_id, **fields})
+
+
+def found(row: Message, title: str, snippet: str) -> Found:
+    return Found(
+        conversation_id=row.session.root_id,
+        title=title,
+        message_id=row.pk,
+        session_id=row.session_id,
+        role=row.role,
+        seq=row.seq,
+        snippet=snippet,
+        created_at=row.created_at,
+    )

@@ -219,3 +219,25 @@ def test_the_objects_have_the_contracts_fields() -> None:
     }
     for kind, fields in contract.items():
         assert list(kind.model_fields) == fields.split(", ")
+
+
+# Search
+
+
+async def test_it_finds_messages_and_pages_through_them(api: Api, alice: User, bob: User) -> None:
+    for person, text in ((alice, "Needle one"), (alice, "needle two"), (bob, "needle of bob")):
+        row = await db.run(conversation_of, person, "Trip")
+        await db.run(sent, row, text)
+        await db.run(answered, row)
+    first = (await api.get("search", q="NEEDLE", limit=1)).data
+    second = (await api.get("search", q="NEEDLE", limit=1, cursor=first["next"])).data
+    assert [page["items"][0]["snippet"] for page in (first, second)] == ["needle two", "Needle one"]
+    assert second["next"] is None
+    (item,) = second["items"]
+    assert (item["title"], item["role"], item["session_id"]) == ("Trip", "user", item["conversation_id"])
+    assert (await api.get("search")).data == {"items": [], "next": None}
+
+
+@pytest.mark.parametrize("query", [{"q": "a\x00"}, {"q": "x" * 201}, {"q": "a", "cursor": "x"}])
+async def test_a_bad_search_is_refused(api: Api, query: dict[str, str]) -> None:
+    assert (await api.get("search", **query)).status_code == 422
