@@ -27,6 +27,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/", include("gateway.urls")),
     path("", include("chatapp.views.lists")),
+    path("", include("gateway.pages")),
     path("", include("chatapp.views.settings")),
     path("", include("chatapp.views.conversation")),
     path("", include("chatapp.views.replies")),

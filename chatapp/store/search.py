@@ -59,13 +59,21 @@ def conversations(user_id: int, words: Sequence[str]) -> list[Hit]:
     """Those whose titles have the words, then those with a message that has them, each the newest first."""
     if not words:
         return []
-    own = Session.objects.conversations_of(user_id).order_by("-updated_at", "-id")
-    titled = list(own.filter(_has("title", words))[:FOUND_MOST])
-    hits = [Hit(row, None, []) for row in titled]
+    hits = titled(user_id, words)
     said = _spoken(words).filter(session__root=OuterRef("pk")).order_by("-position")
-    others = own.exclude(pk__in=[row.pk for row in titled]).filter(Exists(said))
+    others = _newest(user_id).exclude(pk__in=[hit.conversation.pk for hit in hits]).filter(Exists(said))
     newest = others.annotate(hit=Subquery(said.values("pk")[:1])).values_list("hit", flat=True)
     return hits + _hits(list(newest[: FOUND_MOST - len(hits)]), words)
+
+
+def titled(user_id: int, words: Sequence[str]) -> list[Hit]:
+    """Conversations whose titles have the words, the newest first."""
+    rows = _newest(user_id).filter(_has("title", words))[:FOUND_MOST] if words else []
+    return [Hit(row, None, []) for row in rows]
+
+
+def _newest(user_id: int) -> QuerySet[Session]:
+    return Session.objects.conversations_of(user_id).order_by("-updated_at", "-id")
 
 
 def _hits(ids: Sequence[str], words: Sequence[str]) -> list[Hit]:

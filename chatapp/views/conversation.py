@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET, require_POST
 from chatapp import parts, thread
 from chatapp.models import Event, InboxItem, Session
 from chatapp.store import branches
-from chatapp.store.conversations import create_conversation
+from chatapp.store.conversations import create_conversation, mark_read
 from chatapp.store.feedback import opinions
 from chatapp.views.lists import listed
 from chatapp.views.owner import own
@@ -111,8 +111,12 @@ def new_conversation(request: HttpRequest) -> HttpResponse:
 def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
     current = own(request, conversation_id)
     folded, first = _window(current)
+    if current.unread:
+        mark_read(current.owner_id, current.pk, folded.last_seq)
     context = {
         "conversation": current, "thread": folded, "older": first, "list": listed(request), "starters": _starters(),
+        # What was done on the page before this one.
+        "toast": request.session.pop("toast", None),
         "model": current.model or settings.BRANCHLINE_MODEL, "limit": settings.BRANCHLINE_MESSAGE_CHARS,
         # The row was read before the events: what they say is newer.
         "waiting": folded.waiting or current.status == Session.Status.QUEUED,

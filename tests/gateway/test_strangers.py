@@ -51,6 +51,8 @@ CALLS: dict[tuple[str, str], Any] = {
 # Every other address with something variable in it: how a stranger asks, by GET or POST.
 PAGES: dict[str, str] = {
     "c/<str:conversation_id>/": "GET",
+    "c/<str:conversation_id>/change/": "POST",
+    "c/<str:conversation_id>/delete/": "POST",
     "c/<str:conversation_id>/list/": "GET",
     "c/<str:conversation_id>/list/older/": "GET",
     "c/<str:conversation_id>/older/": "GET",
@@ -58,6 +60,7 @@ PAGES: dict[str, str] = {
     "c/<str:conversation_id>/replies/<str:reply_id>/feedback/": "POST",
     "c/<str:conversation_id>/calls/<str:call_id>/output/": "GET",
     "c/<str:conversation_id>/calls/<str:call_id>/args/": "GET",
+    "c/<str:conversation_id>/restore/": "POST",
     "settings/tokens/<int:token_id>/revoke/": "POST",
 }
 
@@ -156,7 +159,7 @@ async def test_a_stranger_cannot_follow_or_stop_by_naming_a_session(
 
 
 @pytest.mark.parametrize("address", list(PAGES))
-async def test_a_strangers_page_is_one_of_nothing(alice: User, bob: User, address: str) -> None:
+async def test_a_strangers_page_is_one_of_nothing(running: object, alice: User, bob: User, address: str) -> None:
     ids = await db.run(_ids, alice)
     client = AsyncClient()
     await client.aforce_login(bob)
