@@ -11,15 +11,14 @@ export function startChanges(chat, list) {
     clearTimeout(timer);
     timer = setTimeout(() => (toast.matches(":hover, :focus-within") ? wait() : toast.replaceChildren()), SHOWN_MS);
   };
-  const fail = () => {
+  const fail = ({ detail }) => {
     failed = true;
-    document.getElementById("say").textContent = toast.textContent = toast.dataset.failed;
+    // The server may have said it better.
+    if (!detail.ctx.text?.includes("<hx-partial")) document.getElementById("say").textContent = toast.textContent = toast.dataset.failed;
   };
   const post = async (id, what, values) => {
-    failed = false;
     values = { csrfmiddlewaretoken, here: chat.dataset.conversation, ...values };
     await htmx.ajax("POST", `/c/${id}/${what}/`, { source: toast, swap: "none", values });
-    if (!failed) list.refresh();
     return !failed;
   };
 
@@ -29,15 +28,17 @@ export function startChanges(chat, list) {
     const input = document.createElement("input");
     Object.assign(input, { className: "rename", value: title, maxLength: 200, dir: "auto", ariaLabel: toast.dataset.name });
     const end = (focus) => {
+      // Going away is told as a blur, which must not save.
+      input.readOnly = true;
       input.remove();
       if (focus) (host.querySelector(".row") ?? button).focus();
       list.hold(false);
     };
     const save = async (focus) => {
-      if (input.readOnly || !input.isConnected) return;
+      if (input.readOnly) return;
       input.readOnly = true;
       if (input.value === title || (await post(id, "change", { title: input.value }))) end(focus);
-      input.readOnly = false;
+      else input.readOnly = false;
     };
     input.addEventListener("keydown", (event) => {
       // 229: a key of an input method that some browsers report after its composition has ended.
@@ -55,8 +56,10 @@ export function startChanges(chat, list) {
 
   new MutationObserver(wait).observe(toast, { childList: true });
   wait();
+  toast.addEventListener("htmx:before:request", () => (failed = false));
   for (const problem of ["htmx:error", "htmx:response:error"]) toast.addEventListener(problem, fail);
-  toast.addEventListener("htmx:finally:request", ({ target }) => failed || list.refresh(`row-${target.dataset.row}`));
+  // Not when all is over: then the form that asked is gone.
+  toast.addEventListener("htmx:before:swap", ({ target }) => failed || list.refresh(`row-${target.dataset.row}`));
   toast.addEventListener("click", ({ target }) => target.closest("#toast-close") && toast.replaceChildren());
 
   return {

@@ -234,14 +234,20 @@ def talk(transactional_db: None, alice: User) -> Session:
 
 
 @pytest.fixture
-def context(chromium: Browser, server: Server, alice: User) -> Iterator[BrowserContext]:
+def expected() -> list[str]:
+    """What else the browser may complain about in this test."""
+    return []
+
+
+@pytest.fixture
+def context(chromium: Browser, server: Server, alice: User, expected: list[str]) -> Iterator[BrowserContext]:
     """alice's browser. Anything it complains about, such as our content policy, fails the test."""
     context = chromium.new_context(base_url=server.url, viewport={"width": 1200, "height": 800})
     context.set_default_timeout(15_000)
     complaints: list[str] = []
 
     def listen(message: ConsoleMessage) -> None:
-        if message.type in ("error", "warning") and not any(word in message.text for word in EXPECTED):
+        if message.type in ("error", "warning") and not any(word in message.text for word in (*EXPECTED, *expected)):
             complaints.append(message.text)
 
     context.on("console", listen)

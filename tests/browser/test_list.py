@@ -9,14 +9,14 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from django.utils import timezone
-from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from chatapp.models import Session
 from chatapp.store import deletion
 from tests.browser.test_chat import send, wait_for_rest
 from tests.chatapp.test_search import said
 from tests.conftest import wait_until
-from tests.gateway.replies import conversation_of
+from tests.gateway.replies import conversation_of, sent
 
 
 @pytest.fixture
@@ -47,6 +47,12 @@ def refresh(page: Page) -> None:
     """A refresh, and its end."""
     with page.expect_response(lambda answer: "/list/" in answer.url):
         page.evaluate("htmx.trigger(document.getElementById('list'), 'refresh')")
+
+
+@pytest.fixture
+def may_fail(expected: list[str]) -> None:
+    """Calls fail in this test, and the browser says so."""
+    expected.append("Failed to load resource")
 
 
 def stored(conversation: Session) -> Session:
@@ -126,7 +132,7 @@ def test_the_header_renames_the_open_one(page: Page, talk: Session) -> None:
     expect(page.locator(f"#chat-{talk.pk}")).to_be_focused()
 
 
-def test_a_name_that_could_not_be_stored_stays_in_its_box(page: Page, others: list[Session]) -> None:
+def test_a_name_that_could_not_be_stored_stays_in_its_box(may_fail: None, page: Page, others: list[Session]) -> None:
     page.route("**/change/", lambda route: route.abort())
     row(page, others[0]).focus()
     page.keyboard.press("F2")
@@ -163,7 +169,7 @@ def test_delete_has_an_undo_and_keeps_the_place_of_the_focus(page: Page, others:
     assert stored(others[0]).deleted_at is None
 
 
-def test_an_undo_that_comes_too_late_says_so(page: Page, others: list[Session]) -> None:
+def test_an_undo_that_comes_too_late_says_so(may_fail: None, page: Page, others: list[Session]) -> None:
     row(page, others[0]).focus()
     page.keyboard.press("Delete")
     expect(page.locator("#undo")).to_be_visible()
@@ -173,7 +179,7 @@ def test_an_undo_that_comes_too_late_says_so(page: Page, others: list[Session]) 
 
 
 def test_deleting_the_open_one_goes_to_the_newest_other_and_back(
-    page: Page, context: BrowserContext, talk: Session, others: list[Session]
+    may_fail: None, page: Page, context: BrowserContext, talk: Session, others: list[Session]
 ) -> None:
     send(page, "slow 200")
     expect(page.locator("#run")).to_have_attribute("data-run", "running")
@@ -194,7 +200,7 @@ def test_archived_ones_are_out_of_the_way_and_found_again(page: Page, others: li
     menu(page, others[0], "Archive")
     expect(row(page, others[0])).to_have_count(0)
     page.get_by_role("button", name="Archived", exact=True).click()
-    expect(page.locator("#list .row")).to_have_text(re.compile("One"))
+    expect(page.locator("#list .row .t")).to_have_text(["One"])
     expect(page.locator("#unarchived")).to_be_focused()
     refresh(page)
     expect(page.locator("#list .row")).to_have_count(1)
@@ -242,7 +248,8 @@ def test_a_finished_reply_elsewhere_is_new_and_one_that_is_seen_is_not(
     send(page, "hello")
     wait_for_rest(page, 1)
     wait_until(lambda: not stored(talk).unread and stored(talk).read_seq)
-    Session.objects.filter(pk=others[0].pk).update(news_seq=3, next_seq=4)
+    sent(others[0])
+    wait_until(lambda: stored(others[0]).unread)
     refresh(page)
     expect(row(page, others[0]).locator(".new")).to_have_text("new")
     row(page, others[0]).click()
@@ -273,27 +280,29 @@ def test_the_list_is_walked_by_keys_and_left_by_tab(page: Page, talk: Session, o
     page.keyboard.press("Tab")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Settings")).to_be_focused()
+    page.goto(f"/c/{others[0].pk}/")
     page.keyboard.press("Control+Shift+O")
-    page.wait_for_url(lambda url: str(url) != page.url or talk.pk in str(url))
+    # The open one was empty: it is taken again.
+    page.wait_for_url(f"**/c/{talk.pk}/")
 
 
 @pytest.mark.parametrize("how", ["500", "none", "login"])
-def test_a_list_that_could_not_be_refreshed_stays_and_says_so(page: Page, how: str) -> None:
-    def answer(route: Route) -> None:
-        if how == "none":
-            route.abort()
-        elif how == "500":
-            route.fulfill(status=500, body="<h1>Broken</h1>", content_type="text/html")
-        else:
-            route.continue_(url=f"{page.url.split('/c/')[0]}/accounts/password/")
-
-    page.route(re.compile("/list/"), answer)
+def test_a_list_that_could_not_be_refreshed_stays_and_says_so(
+    may_fail: None, page: Page, context: BrowserContext, how: str
+) -> None:
+    broken = {
+        "500": lambda route: route.fulfill(status=500, body="<h1>Broken</h1>"),
+        "none": lambda route: route.abort(),
+    }
+    if how == "login":
+        context.clear_cookies()
+    else:
+        page.route(re.compile("/list/"), broken[how])
     page.evaluate("htmx.trigger(document.getElementById('list'), 'refresh')")
-    if how != "login":
-        expect(page.locator("#stale")).to_be_visible()
+    expect(page.locator("#stale")).to_be_visible()
     expect(page.locator("#list .row")).to_have_count(3)
-    page.unroute(re.compile("/list/"))
     if how != "login":
+        page.unroute(re.compile("/list/"))
         page.locator("#stale").get_by_role("button", name="Retry").click()
         expect(page.locator("#stale")).to_be_hidden()
 
@@ -329,4 +338,4 @@ def test_axe_finds_nothing_in_list_menu_toast_and_search(page: Page, others: lis
     found += Axe().run(page).response["violations"]
     page.goto("/search/?q=needle")
     found += Axe().run(page).response["violations"]
-    assert [(problem["id"], problem["nodes"][0]["html"]) for problem in found] == []
+    assert [(problem["id"], problem["nodes"][0]["html"], problem["nodes"][0]["any"][:1]) for problem in found] == []
