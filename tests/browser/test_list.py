@@ -14,6 +14,8 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 from chatapp.models import Session
 from chatapp.store import deletion
 from tests.browser.test_chat import send, wait_for_rest
+from tests.chatapp.test_pages import asked
+from tests.chatapp.test_pages import stored as with_events
 from tests.chatapp.test_search import said
 from tests.conftest import wait_until
 from tests.gateway.replies import conversation_of, sent
@@ -233,13 +235,11 @@ def test_search_finds_as_one_types_and_leads_to_the_message(page: Page, others: 
 
 
 def test_a_link_to_an_old_message_loads_it_and_goes_there(page: Page, talk: Session) -> None:
-    for count in range(1, 4):
-        send(page, f"message {count}")
-        wait_for_rest(page, count)
-    first = page.locator(".msg.user").first.get_attribute("id")
-    page.goto(f"/c/{talk.pk}/#{first}")
-    page.reload()
-    expect(page.locator(f"#{first}")).to_be_focused()
+    with_events(talk, asked(100))
+    page.goto("/settings/")
+    page.goto(f"/c/{talk.pk}/#m-u3")
+    expect(page.locator("#m-u3")).to_be_focused()
+    expect(page.locator("#m-u3")).to_be_in_viewport()
 
 
 def test_a_finished_reply_elsewhere_is_new_and_one_that_is_seen_is_not(

@@ -54,6 +54,7 @@ def test_groups_stand_in_the_order_of_days(page: Client, alice: User, talk: Sess
         "Pinned", "Today", "Yesterday", "Previous 7 days", "March", "February", "February 2025",
     ]  # fmt: skip
     assert titles(html) == ["p", "a", "b", "c", "d", "e", "f", "g"]
+    assert html.index(">d</span>") < html.index("March") < html.index(">e</span>")
 
 
 def test_who_needs_somebody_comes_first_counted_over_all_of_them(page: Client, alice: User, talk: Session) -> None:
