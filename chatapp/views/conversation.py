@@ -65,7 +65,7 @@ def _events(conversation: Session) -> QuerySet[Event]:
 
 def _keep_waiting(conversation: Session, folded: thread.Thread) -> None:
     """Another branch may have taken what was queued in the part that both share."""
-    if folded.queued:
+    if conversation.newest_branch and folded.queued:
         waiting = set(conversation.inbox.filter(state=InboxItem.State.QUEUED).values_list("id", flat=True))
         folded.queued = [message for message in folded.queued if message.id in waiting]
 

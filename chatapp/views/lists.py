@@ -92,7 +92,6 @@ def listed(
     return {
         "rows": drawn if after else _needed(needing) + drawn, "cursor": cursor, "first": not after,
         "reached": cursor or ("end" if after or until else ""), "archived": archived,
-        "any_archived": not archived and kept.filter(archived=True).exists(),
     }  # fmt: skip
 
 
