@@ -31,4 +31,6 @@ urlpatterns = [
     path("", include("chatapp.views.settings")),
     path("", include("chatapp.views.conversation")),
     path("", include("chatapp.views.replies")),
+    path("", include("chatapp.views.drawer")),
+    path("", include("chatapp.views.picker")),
 ]

@@ -58,11 +58,11 @@ def attachments(conversation_id: str, paths: Sequence[str]) -> list[Attachment]:
         raise InvalidField("attachments", failed.detail) from None
 
 
-def listed(conversation_id: str) -> tuple[list[Entry], bool]:
+def listed(conversation_id: str, most: int = LISTED_MOST) -> tuple[list[Entry], bool]:
     """The files in order, and whether there are more than are listed."""
     if not (settings.WORKSPACES_DIR / conversation_id).is_dir():
         return [], False
-    entries, more = _workspace(conversation_id).entries(".", LISTED_MOST)
+    entries, more = _workspace(conversation_id).entries(".", most)
     return [entry for entry in entries if not entry.is_folder], more
 
 

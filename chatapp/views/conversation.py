@@ -11,13 +11,15 @@ from django.urls import path
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
-from chatapp import parts, thread
+from chatapp import parts, thread, workspaces
 from chatapp.models import Event, InboxItem, Session
+from chatapp.runtime.toolsets.files import MAX_FILES
 from chatapp.store import branches
 from chatapp.store.conversations import create_conversation, mark_read
 from chatapp.store.feedback import opinions
 from chatapp.views.lists import listed
 from chatapp.views.owner import own
+from chatapp.views.picker import choice
 
 WINDOW_MESSAGES = 40
 
@@ -117,11 +119,11 @@ def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
         "conversation": current, "thread": folded, "older": first, "list": listed(request), "starters": _starters(),
         # What was done on the page before this one.
         "toast": request.session.pop("toast", None),
-        "model": current.model or settings.BRANCHLINE_MODEL, "limit": settings.BRANCHLINE_MESSAGE_CHARS,
+        "limit": settings.BRANCHLINE_MESSAGE_CHARS, "file_bytes": settings.BRANCHLINE_FILE_BYTES,
+        "file_count": len(workspaces.listed(current.pk, MAX_FILES)[0]), **choice(current),
         # The row was read before the events: what they say is newer.
         "waiting": folded.waiting or current.status == Session.Status.QUEUED,
     }  # fmt: skip
-    context["scripted"] = context["model"] == "demo"
     response = render(request, "chat/conversation.html", context)
     # Back must show the thread as it is now.
     response["Cache-Control"] = "no-store"

@@ -6,12 +6,9 @@ from django.conf import settings
 from django.http import HttpRequest
 from ninja import Router
 
+from chatapp import catalog
 from chatapp.runtime.declarations import main_agent
-from chatapp.runtime.errors import ProviderError
-from chatapp.runtime.provider_catalog import PROVIDERS
-from chatapp.runtime.providers import Models, ProviderSettings
 from gateway.api.auth import READ, caller
-from gateway.api.inputs import offered_models
 from gateway.api.objects import Agent, Me, OfferedModel, Page
 
 router = Router(auth=READ, tags=["Agents and models"])
@@ -30,19 +27,11 @@ async def list_agents(request: HttpRequest) -> Page[Agent]:
 @router.get("/models", response=Page[OfferedModel], summary="Models you may choose")
 async def list_models(request: HttpRequest) -> Page[OfferedModel]:
     """The default one first."""
-    models = Models(ProviderSettings(settings.PROVIDERS))
-    return Page[OfferedModel](items=[_offered(models, name) for name in offered_models()], next=None)
-
-
-def _offered(models: Models, name: str) -> OfferedModel:
-    problem = None
-    try:
-        models.check(name)
-    except ProviderError as error:
-        problem = error.detail
-    kind = name.partition(":")[0]
-    title = PROVIDERS[kind].title if kind in PROVIDERS else kind
-    return OfferedModel(id=name, model=name, provider=title, default=name == settings.BRANCHLINE_MODEL, problem=problem)
+    items = [
+        OfferedModel(id=m.name, model=m.name, provider=m.provider, default=m.default, problem=m.problem or None)
+        for m in catalog.offered()
+    ]
+    return Page[OfferedModel](items=items, next=None)
 
 
 @router.get("/me", response=Me, summary="Who you are here")

@@ -18,6 +18,7 @@ from ninja import Query
 from ninja.parser import Parser
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from chatapp.catalog import offered_names
 from chatapp.models import Session
 from chatapp.runtime.errors import InvalidField
 from chatapp.store.reads import Place
@@ -87,16 +88,11 @@ def _title(value: Any) -> str:
     return title
 
 
-def offered_models() -> list[str]:
-    """The default first, then those the operator offers."""
-    return list(dict.fromkeys([settings.BRANCHLINE_MODEL, *settings.BRANCHLINE_MODELS]))
-
-
 def _model(value: Any) -> str:
     if value is None or value == "":
         return ""
-    if value not in offered_models():
-        raise InvalidField("model", f"One of {', '.join(offered_models())}.")
+    if value not in offered_names():
+        raise InvalidField("model", f"One of {', '.join(offered_names())}.")
     return str(value)
 
 

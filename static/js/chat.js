@@ -1,6 +1,8 @@
 // The conversation page: ties the socket, the composer, the thread's scrolling and the list together.
+import "./failures.js";
 import "./swaps.js";
 import { startComposer } from "./composer.js";
+import { startDrawer } from "./drawer.js";
 import { startFollow } from "./follow.js";
 import { startLink } from "./link.js";
 import { startList } from "./list.js";
@@ -15,6 +17,7 @@ const read = startRead(chat);
 const composer = startComposer(chat, follow);
 startThread(chat, follow);
 startPlace(chat, follow);
+startDrawer(chat);
 startLink(chat, {
   before: follow.before,
   after(frame) {

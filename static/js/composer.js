@@ -1,4 +1,8 @@
-// The composer: sends once, keeps the text until the server has it, keeps drafts, edits queued messages.
+// The composer: sends once, keeps the text until the server has it, changes queued and past messages.
+import { startFiles } from "./attach.js";
+import { startCommands } from "./commands.js";
+import { startDraft } from "./drafts.js";
+import { startPaste } from "./paste.js";
 import { keep, kept } from "./store.js";
 
 // What a server's socket takes at most, in bytes: it hangs up on more, and sending again would never end.
@@ -6,6 +10,8 @@ const FRAME_MAX = 4 * 1024 * 1024 - 4096;
 // How a socket closes that was sent more than something on the way takes, and those that nobody may open again.
 const TOO_LARGE = 1009;
 const FOR_GOOD = [4401, 4404];
+// Safari tells the end of an input method's word before the Enter that ended it.
+const IME_MS = 50;
 
 function freshId() {
   // randomUUID exists only on secure origins; a server in the local network may be plain http.
@@ -17,113 +23,164 @@ export function startComposer(chat, follow) {
   const form = document.getElementById("composer");
   const box = document.getElementById("text");
   const problem = document.getElementById("problem");
+  const held = document.getElementById("held");
   const editing = document.getElementById("editing");
-  const draft = `draft.${chat.dataset.conversation}`;
-  // What was sent and is not acknowledged yet: the same id goes out again after a reconnect, so it runs once.
-  let pending = null;
+  const steer = document.getElementById("steer");
+  const { kind: kinds, message_id: ids } = form.elements;
+  const own = startDraft(chat.dataset.conversation);
+  const unsent = `unsent.${chat.dataset.conversation}`;
+  // What was sent and is not acknowledged yet: the same id goes out again after a reconnect or a reload, so it runs once.
+  let pending = JSON.parse(kept(unsent, "sessionStorage") || "null");
+  // The button of a message that waits for its uploads, or for the one before it.
+  let wish = null;
+  let composed = -IME_MS;
 
+  const complain = (text) => (problem.textContent = text);
   const grow = () => {
     box.style.height = "auto";
     box.style.height = `${box.scrollHeight}px`;
   };
   const write = (text) => {
-    box.value = text;
+    if (box.value !== text) box.value = text;
     grow();
-    if (!form.elements.message_id.value) keep(draft, text);
+    if (!ids.value) own.set({ text });
   };
-  const edit = (id, text) => {
-    form.elements.message_id.value = id;
-    form.elements.message_id.disabled = !id;
-    form.elements.kind.value = id ? "message.edit" : "message.send";
-    form.classList.toggle("edits", Boolean(id));
+  const edit = (kind, id = "", text = own.draft.text) => {
+    ids.value = id;
+    ids.disabled = !id;
+    kinds.value = kind;
+    form.parentElement.classList.toggle("edits", Boolean(id));
     editing.hidden = !id;
+    editing.firstElementChild.textContent = editing.dataset[kind] ?? "";
     box.value = text;
     grow();
     box.focus();
   };
-  const steer = document.getElementById("steer");
-  const send = (button) => {
-    if (box.value.trim() && !pending) form.requestSubmit(button);
+  const cancel = () => edit("message.send");
+  const files = startFiles(chat, own, { changed: () => wish && attempt(), closed: () => ids.value, problem: complain });
+  const text = () => (box.value.trim() || ids.value || !files.paths().length ? box.value : box.dataset.filesOnly);
+  const attempt = (button = wish) => {
+    wish = null;
+    const waits = !ids.value && files.busy();
+    held.hidden = !waits;
+    if (waits || pending) wish = button;
+    else if (!ids.value && files.failed()) complain(problem.dataset.filesFailed);
+    else if (text().trim()) form.requestSubmit(button);
   };
-  // A reply runs and no queued message is being changed: then the button is there.
-  const steers = () => steer.checkVisibility();
+  const send = document.getElementById("send");
   const said = (frame) => problem.dataset[frame.code.replace(/_(.)/g, (_all, letter) => letter.toUpperCase())] ?? frame.detail;
-
-  write(kept(draft));
-  box.addEventListener("input", () => {
-    problem.textContent = "";
+  const commands = startCommands(box, () => write(""), complain);
+  const typed = () => {
+    complain("");
     write(box.value);
-  });
+    commands.typed(ids.value ? "" : box.value);
+  };
+  startPaste(box, Number(box.dataset.limit), files.add, typed);
+
+  write(own.draft.text);
+  form.classList.toggle("sending", Boolean(pending));
+  box.addEventListener("input", typed);
+  box.addEventListener("compositionend", (event) => (composed = event.timeStamp));
   box.addEventListener("keydown", (event) => {
     // 229: a key of an input method that some browsers report after its composition has ended.
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.keyCode !== 229) {
+    if (event.isComposing || event.keyCode === 229 || event.timeStamp - composed < IME_MS) return;
+    const queued = event.key === "ArrowUp" && !box.value && !ids.value && document.querySelector("#queued li:last-child [data-edit]");
+    if (commands.key(event)) return;
+    if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();
-      send((event.ctrlKey || event.metaKey) && steers() ? steer : null);
-    } else if (event.key === "Escape" && form.elements.message_id.value) edit("", kept(draft));
+      // A reply runs and no message is being changed: then the button is there.
+      attempt((event.ctrlKey || event.metaKey) && steer.checkVisibility() ? steer : send);
+    } else if (event.key === "Escape" && ids.value) {
+      event.preventDefault();
+      cancel();
+    } else if (queued) {
+      event.preventDefault();
+      queued.click();
+    }
   });
-  document.getElementById("cancel-edit").addEventListener("click", () => edit("", kept(draft)));
+  document.getElementById("cancel-edit").addEventListener("click", cancel);
+  held.querySelector("button").addEventListener("click", () => {
+    wish = null;
+    held.hidden = true;
+    box.focus();
+  });
 
-  chat.addEventListener("click", (event) => {
-    const starter = event.target.closest("[data-starter]");
-    const editor = event.target.closest("[data-edit]");
+  chat.addEventListener("click", ({ target }) => {
+    const starter = target.closest("[data-starter]");
+    const changes = target.closest("[data-edit], [data-branch]");
     if (starter) {
       write(starter.dataset.starter);
       box.focus();
-      send();
-    } else if (editor) {
-      edit(editor.dataset.edit, editor.closest(".chip").querySelector(".whole").content.textContent);
+      attempt(send);
+    } else if (changes) {
+      const whole = changes.closest(".chip, .msg").querySelector(".whole").content.textContent;
+      edit(changes.dataset.edit ? "message.edit" : "message.branch", changes.dataset.edit ?? changes.dataset.branch, whole);
     }
   });
 
   form.addEventListener("htmx:ws:before:message:outgoing", (event) => {
     const { values } = event.detail.message;
+    const isNew = values.kind === "message.send";
+    values.text = text();
+    if (isNew) values.attachments = files.paths();
     const tooLarge = new Blob([JSON.stringify(values)]).size > FRAME_MAX;
-    if (tooLarge) problem.textContent = problem.dataset.tooLong;
-    if (tooLarge || pending || !values.text.trim()) {
+    if (tooLarge) complain(problem.dataset.tooLong);
+    const waits = pending || (isNew && (files.busy() || files.failed()));
+    if (waits) attempt(values.mode ? steer : send);
+    if (tooLarge || waits || !values.text.trim()) {
       event.preventDefault();
       return;
     }
-    values.ref = freshId();
-    if (values.kind === "message.send") values.client_id = values.ref;
+    values.ref = values.client_id = freshId();
     pending = { ref: values.ref, text: values.text, frame: { ...values } };
-    problem.textContent = "";
+    if (isNew) keep(unsent, JSON.stringify(pending), "sessionStorage");
+    complain("");
     form.classList.add("sending");
     follow.toEnd();
   });
   form.addEventListener("htmx:ws:error", () => {
     // The socket is closed for good; the status line says why.
-    problem.textContent = document.getElementById("link").textContent;
+    complain(document.getElementById("link").textContent);
     done();
   });
 
   function done() {
     pending = null;
+    keep(unsent, "", "sessionStorage");
     form.classList.remove("sending");
   }
-  function again(connection) {
-    problem.textContent = "";
-    if (pending) connection.socket.send(JSON.stringify(pending.frame));
-  }
-  chat.addEventListener("htmx:ws:after:connection", (event) => again(event.detail.connection));
+  chat.addEventListener("htmx:ws:after:connection", (event) => {
+    complain("");
+    if (pending) event.detail.connection.socket.send(JSON.stringify(pending.frame));
+  });
 
   return {
     heard(frame) {
-      if (frame.kind === "error" && frame.ref !== pending?.ref) {
-        problem.textContent = said(frame);
+      const ours = pending && frame.ref === pending.ref;
+      if (frame.kind === "error") complain(said(frame));
+      if (!ours) return;
+      const sent = pending;
+      done();
+      if (frame.kind === "error") {
+        wish = null;
         return;
       }
-      if (!pending || frame.ref !== pending.ref) return;
-      if (frame.kind === "error") problem.textContent = said(frame);
-      else if (pending.frame.kind === "message.edit") edit("", kept(draft));
+      if (sent.frame.kind !== "message.send") cancel();
       // What was typed since stays; only what was sent goes.
-      else if (box.value === pending.text) write("");
-      else if (box.value.startsWith(pending.text)) write(box.value.slice(pending.text.length));
-      done();
+      else if (own.draft.text.startsWith(sent.text)) settle(own.draft.text.slice(sent.text.length));
+      files.sent(sent.frame.attachments ?? []);
+      if (wish) attempt();
     },
     closed(code) {
       if (!pending) return;
-      problem.textContent = code === TOO_LARGE ? problem.dataset.tooLong : problem.dataset.lost;
+      complain(code === TOO_LARGE ? problem.dataset.tooLong : problem.dataset.lost);
       if (code === TOO_LARGE || FOR_GOOD.includes(code)) done();
     },
   };
+
+  // The draft, and the box unless another message is being changed in it.
+  function settle(rest) {
+    if (ids.value) own.set({ text: rest });
+    else write(rest);
+  }
 }

@@ -1,18 +1,18 @@
-// Small things kept in this browser. Storage may be full or closed; then they live as long as the page.
+// Small things kept in this browser, or in this tab. Storage may be full or closed; then they live as long as the page.
 const memory = new Map();
 
-export function kept(name) {
+export function kept(name, area = "localStorage") {
   try {
-    return localStorage.getItem(`branchline.${name}`) ?? "";
+    return window[area].getItem(`branchline.${name}`) ?? "";
   } catch {
     return memory.get(name) ?? "";
   }
 }
 
-export function keep(name, value) {
+export function keep(name, value, area = "localStorage") {
   try {
-    if (value) localStorage.setItem(`branchline.${name}`, value);
-    else localStorage.removeItem(`branchline.${name}`);
+    if (value) window[area].setItem(`branchline.${name}`, value);
+    else window[area].removeItem(`branchline.${name}`);
   } catch {
     memory.set(name, value);
   }

@@ -61,6 +61,8 @@ PAGES: dict[str, str] = {
     "c/<str:conversation_id>/calls/<str:call_id>/output/": "GET",
     "c/<str:conversation_id>/calls/<str:call_id>/args/": "GET",
     "c/<str:conversation_id>/restore/": "POST",
+    "c/<str:conversation_id>/drawer/files/": "POST",
+    "c/<str:conversation_id>/model/": "POST",
     "settings/tokens/<int:token_id>/revoke/": "POST",
 }
 
