@@ -50,6 +50,7 @@ export function startComposer(chat, follow) {
     ids.disabled = !id;
     kinds.value = kind;
     form.parentElement.classList.toggle("edits", Boolean(id));
+    form.parentElement.dataset.kind = kind;
     editing.hidden = !id;
     editing.firstElementChild.textContent = editing.dataset[kind] ?? "";
     box.value = text;

@@ -53,6 +53,7 @@ export function startDrawer(chat) {
   chat.addEventListener("htmx:ws:after:message:incoming", (event) => {
     if (/tool-output|id=\\"m-/.test(event.detail.message.data)) refresh();
   });
+  body.addEventListener("toggle", refresh, true);
   // The row that was deleted had the focus.
   body.addEventListener("htmx:after:swap", (event) => event.detail.ctx.request?.method === "DELETE" && title.focus());
 }

@@ -189,6 +189,7 @@ def module_server(valkey_url: str, django_db_setup: None, module_provider: Provi
     name = settings.DATABASES["default"]["TEST"]["NAME"]
     environment = {
         "DJANGO_SETTINGS_MODULE": "chatapp.settings", "DATABASE_URL": f"sqlite:///{name}", "BRANCHLINE_MODEL": "demo",
+        "BRANCHLINE_MODELS": "openai:fake,anthropic:claude",
         "OPENAI_BASE_URL": module_provider.url, "OPENAI_API_KEY": "any",
     }  # fmt: skip
     running = Server(os.environ | environment)
