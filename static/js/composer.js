@@ -142,9 +142,12 @@ export function startComposer(chat, follow) {
   form.addEventListener("htmx:ws:error", () => {
     // The socket is closed for good; the status line says why.
     complain(document.getElementById("link").textContent);
+    wish = null;
     done();
   });
 
+  // Said twice it would make two branches.
+  const once = () => pending.frame.kind === "message.branch";
   function done() {
     pending = null;
     keep(unsent, "", "sessionStorage");
@@ -152,7 +155,7 @@ export function startComposer(chat, follow) {
   }
   chat.addEventListener("htmx:ws:after:connection", (event) => {
     complain("");
-    if (pending) event.detail.connection.socket.send(JSON.stringify(pending.frame));
+    if (pending && !once()) event.detail.connection.socket.send(JSON.stringify(pending.frame));
   });
 
   return {
@@ -174,8 +177,8 @@ export function startComposer(chat, follow) {
     },
     closed(code) {
       if (!pending) return;
-      complain(code === TOO_LARGE ? problem.dataset.tooLong : problem.dataset.lost);
-      if (code === TOO_LARGE || FOR_GOOD.includes(code)) done();
+      complain(code === TOO_LARGE ? problem.dataset.tooLong : once() ? problem.dataset.unsure : problem.dataset.lost);
+      if (code === TOO_LARGE || FOR_GOOD.includes(code) || once()) done();
     },
   };
 

@@ -2,12 +2,7 @@
 const LONG = 10_000;
 const LINES = 200;
 
-function isLong(text) {
-  if (text.length > LONG) return true;
-  let at = -1;
-  for (let line = 0; line < LINES; line += 1) if ((at = text.indexOf("\n", at + 1)) < 0) return false;
-  return true;
-}
+const isLong = (text) => text.length > LONG || text.split("\n", LINES + 1).length > LINES;
 
 export function startPaste(box, limit, attach, changed) {
   const bar = document.getElementById("pasted");
@@ -16,12 +11,13 @@ export function startPaste(box, limit, attach, changed) {
   let number = 1;
 
   box.addEventListener("paste", (event) => {
-    const { files, ...clip } = { files: event.clipboardData.files, text: event.clipboardData.getData("text/plain") };
-    const fits = box.value.length + clip.text.length <= limit;
+    const { files } = event.clipboardData;
+    const pasted = event.clipboardData.getData("text/plain");
+    const fits = box.value.length + pasted.length <= limit;
     // A copied cell or paragraph comes as a picture too; its text is meant.
-    if (files.length && !clip.text) attach(files);
-    else if (isLong(clip.text) || !fits) {
-      text = clip.text;
+    if (files.length && !pasted) attach(files);
+    else if (isLong(pasted) || !fits) {
+      text = pasted;
       const length = text.length.toLocaleString(document.documentElement.lang);
       bar.querySelector("span").textContent = bar.dataset.text.replace("{name}", length);
       asFile.textContent = bar.dataset.attach.replace("{name}", `pasted-${number}.txt`);
