@@ -49,8 +49,7 @@ export function startCommands(box, clear, say) {
   list.addEventListener("click", (event) => event.target !== list && pick(event.target.closest("li")));
   return {
     typed(text) {
-      const word = /^\/[a-z]*$/.test(text) ? text : " ";
-      for (const option of list.children) option.hidden = !`/${option.dataset.command}`.startsWith(word);
+      for (const option of list.children) option.hidden = !text || !`/${option.dataset.command}`.startsWith(text);
       open(shown().length > 0);
     },
     // Whether the key was the list's.
