@@ -12,8 +12,8 @@ const ACTIONS = {
   model: () => press(byId("picker-button")),
   files: () => tell("files"),
   attach: () => press(byId("attach")),
-  rename: () => press(document.querySelector("#chat > .bar [data-rename]")) || tell("rename"),
-  copy: () => press(last("#log .reply")?.querySelector("[data-copy-reply]")),
+  rename: () => press(last("#chat-menu button")) && press(last("#menu [data-do=rename]")),
+  copy: () => press(last("#log .reply [data-copy]:not([data-copy=''])")),
   help: () => tell("help"),
 };
 

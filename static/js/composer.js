@@ -85,7 +85,7 @@ export function startComposer(chat, follow) {
   box.addEventListener("keydown", (event) => {
     // 229: a key of an input method that some browsers report after its composition has ended.
     if (event.isComposing || event.keyCode === 229 || event.timeStamp - composed < IME_MS) return;
-    const queued = event.key === "ArrowUp" && !box.value && !ids.value && document.querySelector("#queued li:last-child [data-edit]");
+    const queued = event.key === "ArrowUp" && !event.altKey && !box.value && !ids.value && document.querySelector("#queued li:last-child [data-edit]");
     if (commands.key(event)) return;
     if (event.key === "Enter" && !event.shiftKey) {
       event.preventDefault();

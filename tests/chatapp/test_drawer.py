@@ -76,7 +76,7 @@ def test_more_than_500_files_are_cut_with_a_line(page: Client, talk: Session, fo
     for number in range(501):
         put(folder, f"many/{number}.txt", age=number)
     shown = drawer(page, talk)
-    assert shown.count('<li class="file"') == 500
+    assert shown.count('<li class="stored"') == 500
     assert "The 500 newest of 501 files." in shown
     assert "/500.txt" not in shown
 
