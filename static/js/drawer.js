@@ -51,7 +51,7 @@ export function startDrawer(chat) {
   if (!drawer.hidden) refresh();
   linked();
   chat.addEventListener("htmx:ws:after:message:incoming", (event) => {
-    if (/tool-output|id=\\"m-/.test(event.detail.message.data)) refresh();
+    if (/tool-output|files\?path=/.test(event.detail.message.data)) refresh();
   });
   body.addEventListener("toggle", refresh, true);
   // The row that was deleted had the focus.
