@@ -63,17 +63,10 @@ export function startThread(chat, follow) {
   });
   chat.addEventListener("htmx:ws:after:message:incoming", (event) => {
     if (known) for (const code of log.querySelectorAll(".code.long")) if (!known.has(code)) code.dataset.all = "";
-    if (connections > 1 && event.detail.message.data.startsWith('{"kind":"caught_up"')) caughtUp();
+    const { data } = event.detail.message;
+    if (data.includes('id=\\"m-')) delete log.dataset.caught;
+    else if (connections > 1 && data.startsWith('{"kind":"caught_up"')) log.dataset.caught = say.dataset.caughtUp;
   });
-
-  function caughtUp() {
-    log.querySelector(".caught")?.remove();
-    if (!log.querySelector(".msg")) return;
-    const line = document.createElement("p");
-    line.className = "caught";
-    line.textContent = say.dataset.caughtUp;
-    log.append(line);
-  }
 }
 
 async function fetched(address) {
