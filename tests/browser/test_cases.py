@@ -43,7 +43,7 @@ def test_a_reply_that_ended_while_the_line_was_down_is_shown_without_a_reload(
     assert words(page) == WORDS[:60]
     expect(page.locator("#link")).to_have_text("connected")
     expect(page.locator(".when-idle")).to_be_visible()
-    expect(page.locator(".caught")).to_have_count(1)
+    expect(page.locator("#log[data-caught]")).to_have_count(1)
 
 
 def wait_until_ended(talk: Session) -> None:
