@@ -299,8 +299,6 @@ async def test_it_tries_a_failed_reply_again_in_place(server: Server, conversati
     assert (await server.rest(conversation)).status == "idle"
     assert server.models.requests[1].texts == ["Hi"]
     assert await db.run(Message.objects.filter(role="user").count) == 1
-    with pytest.raises(Conflict):
-        await commands.retry(conversation.owner_id, conversation.pk)
 
 
 async def test_it_fails_an_empty_answer_instead_of_showing_nothing(server: Server, conversation: Session) -> None:
