@@ -17,6 +17,7 @@ from typing import Any, Literal
 import nh3
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
+from linkify_it import LinkifyIt
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from mdit_py_plugins.footnote import footnote_plugin
@@ -32,7 +33,7 @@ from chatapp.mathtext import math_plugin
 HIGHLIGHT_MAX = 30_000
 CACHED_MAX = 32_000
 # An open block is rendered at each delta up to the first size, at each eighth more up to the second, then doubled.
-OPEN_BLOCK_EASY = 4_000
+OPEN_BLOCK_EASY = 2_000
 OPEN_BLOCK_MAX = 12_000
 # A code block with more lines is folded; the style sheet shows as many as fit into its folded height.
 FOLD_ABOVE = 40
@@ -62,6 +63,7 @@ _PRE = re.compile(r'<pre( data-lang="[^"<>]*")?>(.*?)</pre>', re.DOTALL)
 _NOTE_REF = re.compile(r'<sup data-note="(\d+)-(\d+)">(\[\d+\])</sup>')
 _NOTE = re.compile(r'<li data-note="(\d+)">')
 _NOTE_BACK = re.compile(r'<span data-note="(\d+)-(\d+)">\u21a9</span>')
+_ENDLESS = re.compile(r"\S{1000}")
 _formatter = HtmlFormatter(nowrap=True)
 
 
@@ -128,8 +130,16 @@ def _footnote_anchor(tokens: Sequence[Token], index: int, *_rest: Any) -> str:
     return f' <span data-note="{_note_place(tokens[index])}">\u21a9</span>'
 
 
+class _Links(LinkifyIt):  # type: ignore[misc]
+    """Looks for no addresses in endless words: what looks like many of them costs the square of its length."""
+
+    def pretest(self, text: str) -> bool:
+        return not _ENDLESS.search(text) and bool(super().pretest(text))
+
+
 def _parser(footnotes: bool) -> MarkdownIt:
     md = MarkdownIt("commonmark", {"html": False, "linkify": True})
+    md.linkify = _Links()
     md.enable(["table", "strikethrough", "linkify"])
     tasklists_plugin(md)
     math_plugin(md, growing=not footnotes)

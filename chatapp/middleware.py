@@ -29,6 +29,8 @@ class TrustedProxies(MiddlewareMixin):
     get_response: Callable[[HttpRequest], HttpResponseBase]
 
     def process_request(self, request: HttpRequest) -> None:
+        # Forms and JSON are UTF-8 here, whatever a client calls it: some names are no encodings of text at all.
+        request.encoding = "utf-8"
         peer = request.META.get("REMOTE_ADDR", "")
         # A proxy on this machine, trusted or not, must not make its clients look local.
         request.direct = not any(header in request.META for header in FORWARDED)  # type: ignore[attr-defined]

@@ -62,8 +62,14 @@ def listed(conversation_id: str, most: int = LISTED_MOST) -> tuple[list[Entry], 
     """The files in order, and whether there are more than are listed."""
     if not (settings.WORKSPACES_DIR / conversation_id).is_dir():
         return [], False
-    entries, more = _workspace(conversation_id).entries(".", most)
-    return [entry for entry in entries if not entry.is_folder], more
+    return _workspace(conversation_id).entries(".", most, folders=False)
+
+
+def described(conversation_id: str) -> list[Attachment]:
+    """The files that are listed, each with what it is."""
+    entries, _more = listed(conversation_id)
+    workspace = _workspace(conversation_id) if entries else None
+    return [_described(workspace, entry.path) for entry in entries] if workspace else []
 
 
 def fetch(conversation_id: str, path: str) -> tuple[Attachment, bytes]:
@@ -89,7 +95,7 @@ def plain_name(name: str) -> str:
     suffix = PurePosixPath(base).suffix[:20]
     stem = base[: len(base) - len(suffix)] if suffix else base
     while len((stem + suffix).encode()) > NAME_BYTES:
-        stem = stem[:-1]
+        stem = stem[:-1].rstrip(" .")
     return stem + suffix
 
 
@@ -107,7 +113,7 @@ def _workspace(conversation_id: str) -> Workspace:
 
 def _described(workspace: Workspace, path: str) -> Attachment:
     entry = workspace.entry(path)
-    return _attachment(entry.path, entry.size, workspace.read(path)[:16])
+    return _attachment(entry.path, entry.size, workspace.head(path, 16))
 
 
 def _attachment(path: str, size: int, head: bytes) -> Attachment:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 # First of all: it installs the asyncio reactor, which nothing may have replaced before.
 from daphne.server import Server as DaphneServer  # isort: skip
 from daphne.endpoints import build_endpoint_description_strings
+from daphne.http_protocol import WebRequest
 from daphne.ws_protocol import WebSocketProtocol
 from django.conf import settings
 from twisted.internet import reactor
@@ -24,6 +25,9 @@ STOP_SECONDS = 11.0
 LAST_SECONDS = 3.0
 # The longest text with each character escaped in JSON as a surrogate pair, and the rest of the frame.
 FRAME_BYTES = 12 * settings.BRANCHLINE_MESSAGE_CHARS + 1024 * 1024
+# The largest body that any page or call reads: a file in a form, or a message as above.
+BODY_BYTES = max(settings.BRANCHLINE_FILE_BYTES + 1024 * 1024, FRAME_BYTES)
+TOO_LARGE = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 QUIET = ("/static/", "/healthz", "/readyz", "/metrics")
 logger = logging.getLogger(__name__)
 access = logging.getLogger("gateway.access")
@@ -48,6 +52,46 @@ class _Socket(WebSocketProtocol):  # type: ignore[misc]
 
     def serverClose(self, code: int | None = None) -> None:
         self.sendCloseFrame(code=code or 1000)
+
+
+class _Request(WebRequest):  # type: ignore[misc]
+    """Takes no body larger than anything here reads, and leaves its parsing to Django, which does it in a thread: the
+    base class parses forms a second time, on the loop that everybody shares."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._parsePOSTFormSubmission = False
+        self.refused = False
+        self.taken = 0
+
+    def gotLength(self, length: int | None) -> None:
+        super().gotLength(length)
+        self._take(length or 0)
+        self.taken = 0
+
+    def handleContentChunk(self, data: bytes) -> None:
+        self._take(len(data))
+        if not self.refused:
+            super().handleContentChunk(data)
+
+    def _take(self, size: int) -> None:
+        self.taken += size
+        if self.taken > BODY_BYTES and not self.refused:
+            self.refused = True
+            self.channel.transport.write(TOO_LARGE)
+            self.channel.loseConnection()
+
+
+def _use_our_requests(factory: Any) -> None:
+    """The base class makes the factory where it begins to listen, and no other can be given to it."""
+    build = factory.buildProtocol
+
+    def build_protocol(addr: Any) -> Any:
+        protocol = build(addr)
+        protocol.requestFactory = _Request
+        return protocol
+
+    factory.buildProtocol = build_protocol
 
 
 class Server(DaphneServer):  # type: ignore[misc]
@@ -86,6 +130,7 @@ class Server(DaphneServer):  # type: ignore[misc]
 
     def _running(self) -> None:
         self.ws_factory.protocol = _Socket
+        _use_our_requests(self.http_factory)
         loop = asyncio.get_event_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._asked_to_stop)

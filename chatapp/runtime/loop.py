@@ -81,6 +81,7 @@ class Turn:
     kit: Kit
     signals: Signals
     transcript: list[ModelMessage]
+    media: bool = True
 
     @property
     def ledger(self) -> Ledger:
@@ -155,6 +156,10 @@ async def model_phase(turn: Turn, request: Request) -> Next:
             return await _interrupted(turn, attempt)
         except ProviderError as error:
             _close(turn, attempt)
+            if error.code == "rejected" and turn.media and has_media(turn.transcript):
+                # One picture that the provider does not take must not end the conversation.
+                turn.media = False
+                continue
             number = _next_try(number, tries, attempt, error)
             if number == len(tries):
                 return await _failed(turn, attempt, error)
@@ -199,7 +204,7 @@ async def _with_files(turn: Turn, model: str, messages: list[ModelMessage]) -> l
     """Attached pictures as the workspace has them now; what was deleted since is named in the text only."""
     if not has_media(messages):
         return messages
-    if not turn.kit.models.takes_media(model):
+    if not (turn.media and turn.kit.models.takes_media(model)):
         return with_media(messages, None)
     kit = turn.kit
     workspace = Workspace(kit.workspaces / turn.work.hold.conversation_id, kit.file_limit, kit.workspace_limit)

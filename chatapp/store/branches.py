@@ -10,8 +10,12 @@ from django.db.models import Min, Q
 
 from chatapp.models import Branch, Event, Session
 from chatapp.parts import Siblings
+from chatapp.runtime.errors import Conflict
 from chatapp.runtime.events import EventType
 from chatapp.store.writer import Writer
+
+# What a database takes in one condition, with room to spare.
+BRANCHES_MOST = 300
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,10 @@ def _any(stretches: list[Stretch] | None, column: str) -> Q:
 def fork(writer: Writer, session: Session, branch: int, position: int, seq: int) -> None:
     """Leave `branch` before a message and go on in a new one. Where that message is the first of its branch, the new
     one leaves where that one left: they are siblings."""
+    if session.newest_branch >= BRANCHES_MOST:
+        raise Conflict(
+            f"A conversation has at most {BRANCHES_MOST} branches. Go on in a new one.", code="branches_full"
+        )
     row = session.branches.filter(number=branch).first() if branch else None
     if row is not None and not session.messages.filter(branch=branch, position__lt=position).exists():
         branch, position, seq = row.parent, row.position, row.seq

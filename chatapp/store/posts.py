@@ -51,7 +51,8 @@ def post_message(user_id: int, session_id: str, draft: Draft) -> Written[Posted]
             if before:
                 return Written(Posted(before.id, before.seq, _first_state(before)))
         _check_rate(writer, user_id)
-        busy = session.status in BUSY
+        # What a wide stop held goes first: a message behind it waits as well, if only for a moment.
+        busy = session.status in BUSY or _waiting(session)
         item = InboxItem(
             id=new_id(), session=session, kind=InboxItem.Kind.MESSAGE, user_id=user_id, text=draft.text,
             mode=draft.mode, overrides={**draft.overrides}, client_id=draft.client_id or None, created_at=writer.now,
@@ -190,9 +191,15 @@ def switch_branch(user_id: int, conversation_id: str, number: int) -> Written[No
     return writer.written(None)
 
 
+def _waiting(session: Session) -> bool:
+    return session.inbox.filter(state=InboxItem.State.QUEUED).exists()
+
+
 def _require_rest(session: Session) -> None:
-    if session.status in BUSY or session.inbox.filter(state=InboxItem.State.QUEUED).exists():
+    if session.status in BUSY:
         raise Conflict("The agent is at work here. Stop it or wait until it is done.", code="busy")
+    if _waiting(session):
+        raise Conflict("Messages wait in the queue. Send one, or remove them first.", code="queue_waits")
 
 
 def retry(user_id: int, session_id: str) -> Written[Posted]:
@@ -219,7 +226,8 @@ def _leave_last_reply(writer: Writer, session: Session) -> None:
     if last is None:
         raise Conflict("There is no reply to try again.", code="nothing_to_retry")
     first = starts.filter(reply_id=last.reply_id).order_by("seq")[0]
-    said = session.messages.filter(reply_id=first.reply_id).exclude(role="user").order_by("position").first()
+    began = InboxItem.objects.filter(session=session, announced="running").values("id")
+    said = session.messages.filter(reply_id=first.reply_id).exclude(pk__in=began).order_by("position").first()
     position = said.position if said else session.log_version
     branches.fork(writer, session, first.branch, position, first.seq)
 
@@ -254,7 +262,7 @@ def _settle(writer: Writer, session: Session) -> None:
     """Nobody hosts it: end the reply under the lock. A host that comes back late is fenced."""
     writer.set(session, generation=session.generation + 1, lease_owner="", lease_until=None)
     recover(writer, session)
-    if not session.queue_held and session.inbox.filter(state=InboxItem.State.QUEUED).exists():
+    if not session.queue_held and _waiting(session):
         writer.wake(session)
     else:
         rest(writer, session)

@@ -11,6 +11,7 @@ from chatapp.models import Event, Session, ToolCall
 from chatapp.runtime.events import EventType
 from chatapp.runtime.messages import Usage
 from chatapp.runtime.ports import CutBlock
+from chatapp.store import branches
 from chatapp.store.turns import end_model_call, fail_call, start_reply, stop_reply
 from chatapp.store.writer import Writer
 
@@ -41,7 +42,8 @@ def recover(writer: Writer, session: Session) -> None:
 def close_request(writer: Writer, session: Session, cut: Sequence[CutBlock], error: str) -> None:
     """End a request of which nobody knows what it used: it is counted, its tokens estimated."""
     discard(writer, session, cut)
-    chars = session.messages.filter(archived=False).aggregate(chars=Sum(Length("text")))["chars"] or 0
+    sent = session.messages.filter(branches.of_messages(branches.visible(session)), archived=False)
+    chars = sent.aggregate(chars=Sum(Length("text")))["chars"] or 0
     end_model_call(writer, session, Usage(chars // CHARS_PER_TOKEN, 0, 0, 1, estimated=True), 0, error)
 
 

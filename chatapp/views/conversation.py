@@ -61,8 +61,9 @@ def _window(conversation: Session, before: int | None = None, to: int | None = N
 
 
 def _events(conversation: Session) -> QuerySet[Event]:
-    """Of the branch that goes on."""
-    return Event.objects.filter(branches.of_events(branches.visible(conversation)), conversation=conversation)
+    """Of the branch that goes on, up to where its row was read: what came since, the socket brings."""
+    shown = branches.of_events(branches.visible(conversation))
+    return Event.objects.filter(shown, conversation=conversation, seq__lt=conversation.next_seq)
 
 
 def _keep_waiting(conversation: Session, folded: thread.Thread) -> None:

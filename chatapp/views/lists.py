@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -68,10 +68,10 @@ def _place(cursor: str) -> Place:
     """What `_cursor` made; anything else is not found."""
     try:
         pinned, time, row_id = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
-        updated_at = datetime.fromisoformat(time)
-    except (binascii.Error, ValueError, TypeError, RecursionError):
+        updated_at = datetime.fromisoformat(time).astimezone(UTC)
+    except (binascii.Error, ValueError, TypeError, RecursionError, OverflowError):
         raise Http404 from None
-    if not isinstance(pinned, bool) or updated_at.tzinfo is None or not isinstance(row_id, str) or "\x00" in row_id:
+    if not isinstance(pinned, bool) or not isinstance(row_id, str) or "\x00" in row_id:
         raise Http404
     return pinned, updated_at, row_id
 

@@ -42,12 +42,8 @@ async def upload_file(request: HttpRequest, conversation_id: str, file: Sent[Upl
 async def list_files(request: HttpRequest, conversation_id: str) -> Page[File]:
     """In the order of their paths, at most 500."""
     await db.run(reads.require_conversation, caller(request).user_id, conversation_id)
-    entries, _more = await asyncio.to_thread(workspaces.listed, conversation_id)
-    items = [
-        File(path=e.path, name=e.path.rsplit("/", 1)[-1], size=e.size, media_type=workspaces.guess(e.path))
-        for e in entries
-    ]
-    return Page[File](items=items, next=None)
+    found = await asyncio.to_thread(workspaces.described, conversation_id)
+    return Page[File](items=[File(**file) for file in found], next=None)
 
 
 @router.delete("/conversations/{id:conversation_id}/files", response={204: None}, auth=CHAT, summary="Remove a file")

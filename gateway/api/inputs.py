@@ -7,7 +7,7 @@ import binascii
 import json
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, NoReturn
 
 from django.conf import settings
@@ -305,10 +305,10 @@ def check_cursor(value: str, first: type) -> tuple[Any, datetime, str] | None:
         return None
     try:
         kind, time, row_id = json.loads(base64.b64decode(value + "=" * (-len(value) % 4), b"-_", validate=True))
-        moment = datetime.fromisoformat(time)
-    except (binascii.Error, ValueError, TypeError, RecursionError):
+        moment = datetime.fromisoformat(time).astimezone(UTC)
+    except (binascii.Error, ValueError, TypeError, RecursionError, OverflowError):
         raise InvalidField("cursor", "The `next` of the page before.") from None
     good = type(kind) is first and isinstance(row_id, str) and re.fullmatch(IdConverter.regex, row_id)
-    if not good or moment.tzinfo is None or (first is int and not 0 <= kind <= 1000):
+    if not good or (first is int and not 0 <= kind <= 1000):
         raise InvalidField("cursor", "The `next` of the page before.")
     return kind, moment, row_id

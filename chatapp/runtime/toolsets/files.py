@@ -63,6 +63,12 @@ class Workspace:
         with self._folder(parts[:-1], path) as folder:
             return _read(folder, _name(parts, path), path, self._file_limit)
 
+    def head(self, path: str, size: int) -> bytes:
+        """How a file begins."""
+        parts = split(path)
+        with self._folder(parts[:-1], path) as folder:
+            return _read(folder, _name(parts, path), path, self._file_limit, size)
+
     def entry(self, path: str) -> Entry:
         """A file's size and time, without reading it."""
         parts = split(path)
@@ -72,13 +78,13 @@ class Workspace:
         assert info is not None
         return Entry("/".join(parts), info.st_size, changed=info.st_mtime)
 
-    def entries(self, path: str, most: int) -> tuple[list[Entry], bool]:
-        """What is below a folder, in order, and whether there is more than `most`."""
+    def entries(self, path: str, most: int, *, folders: bool = True) -> tuple[list[Entry], bool]:
+        """What is below a folder, in order, with or without the folders; and whether there is more than `most`."""
         found: list[Entry] = []
         with self._folder(split(path), path) as top:
-            for base, folders, files, folder in os.fwalk(".", dir_fd=top):
-                folders.sort()
-                rows = [(name, True) for name in folders] + [(name, False) for name in sorted(files)]
+            for base, below, files, folder in os.fwalk(".", dir_fd=top):
+                below.sort()
+                rows = [(name, True) for name in below if folders] + [(name, False) for name in sorted(files)]
                 for name, is_folder in rows:
                     info = _info(folder, name)
                     if name.startswith(RESERVED) or info is None:
@@ -243,13 +249,13 @@ def lines(content: bytes) -> list[str]:
     return found[:-1] if found[-1] == "" else found
 
 
-def _read(folder: int, name: str, path: str, limit: int) -> bytes:
+def _read(folder: int, name: str, path: str, limit: int, most: int | None = None) -> bytes:
     # Looked at first, because opening a device can already do something; then again, because it may have changed.
     _require_plain(_info(folder, name), path)
     with _told(path), open(os.open(name, _READ, dir_fd=folder), "rb") as file:
         info = os.fstat(file.fileno())
         _require_plain(info, path)
-        content = file.read(limit + 1)
+        content = file.read(limit + 1 if most is None else most)
     if len(content) > limit:
         raise ToolFailed(f"{path} is larger than {limit:,} bytes.")
     return content
