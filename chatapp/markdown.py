@@ -232,6 +232,19 @@ def render(text: str, block_id: str = "") -> str:
     return _linked_notes(html, block_id)
 
 
+def bare(text: str) -> str:
+    """A finished text as it is pasted elsewhere: without our buttons, our classes and links within the page."""
+    return nh3.clean(
+        render(text),
+        tags=_TAGS,
+        clean_content_tags={"button"},
+        attributes={"a": {"href"}, "ol": {"start"}},
+        url_schemes={"http", "https", "mailto"},
+        url_relative="deny",
+        link_rel=None,
+    )
+
+
 @dataclass(frozen=True)
 class Op:
     """A change to the HTML of a growing text.

@@ -93,6 +93,11 @@ class UserMessage:
     attachments: list[Attachment] = field(default_factory=list)
     siblings: Siblings | None = None
 
+    @property
+    def began(self) -> datetime | None:
+        """Named as that of a reply: where a new day begins is asked of both."""
+        return self.at
+
 
 @dataclass
 class Text:

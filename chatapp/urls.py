@@ -32,5 +32,6 @@ urlpatterns = [
     path("", include("chatapp.views.conversation")),
     path("", include("chatapp.views.replies")),
     path("", include("chatapp.views.drawer")),
+    path("", include("chatapp.views.attachments")),
     path("", include("chatapp.views.picker")),
 ]

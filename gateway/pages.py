@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 from typing import Any
 
@@ -33,14 +34,19 @@ async def _title(user_id: int, conversation_id: str) -> str:
 
 
 def _undo(name: str, conversation_id: str, **fields: str) -> dict[str, Any]:
-    return {"url": reverse(name, args=[conversation_id]), "row": conversation_id, "fields": fields}
+    return {"url": reverse(name, args=[conversation_id]), "fields": fields}
 
 
 def _told(
-    request: HttpRequest, text: str, undo: dict[str, Any] | None = None, *, shown: bool = True, status: int = 200
-) -> HttpResponse:
+    request: HttpRequest, text: str, undo: dict[str, Any] | None = None, *, shown: bool = True, row: str = "",
+    status: int = 200,
+) -> HttpResponse:  # fmt: skip
+    """The line, after which the list is looked at again; a row that is back may take the focus."""
     context = {"toast": {"text": text, "undo": undo}, "shown": shown}
-    return render(request, "chat/change.html", context, status=status)
+    response = render(request, "chat/change.html", context, status=status)
+    response["HX-Reswap"] = "none"
+    response["HX-Trigger"] = json.dumps({"refresh": {"target": "#list", "row": row}})
+    return response
 
 
 def _fields(request: HttpRequest) -> dict[str, Any]:
@@ -61,7 +67,7 @@ async def change(request: HttpRequest, conversation_id: str) -> HttpResponse:
     text = _done(fields) % {"title": await _title(user.pk or 0, conversation_id)}
     if fields.get("archived"):
         return _told(request, text, _undo("change_conversation", conversation_id, archived="0"))
-    return _told(request, text, shown="archived" in fields)
+    return _told(request, text, shown="archived" in fields, row=f"row-{conversation_id}")
 
 
 def _done(fields: dict[str, Any]) -> str:
@@ -80,7 +86,7 @@ async def delete(request: HttpRequest, conversation_id: str) -> HttpResponse:
     title = await _title(user.pk or 0, conversation_id)
     with suppress(NotFound):
         await commands.delete_conversation(user.pk or 0, conversation_id)
-    is_open = request.POST.get("here") == conversation_id
+    is_open = f"/c/{conversation_id}/" in request.headers.get("HX-Current-URL", "")
     undo = _undo("restore_conversation", conversation_id, **({"open": "1"} if is_open else {}))
     text = _("Deleted “%(title)s”.") % {"title": title}
     if not is_open:
@@ -99,7 +105,8 @@ async def restore(request: HttpRequest, conversation_id: str) -> HttpResponse:
         return _told(request, _("It is gone for good and cannot be brought back."), status=404)
     if "open" in request.POST:
         return HttpResponse(status=204, headers={"HX-Redirect": reverse("conversation", args=[conversation_id])})
-    return _told(request, _("“%(title)s” is back.") % {"title": await _title(user.pk or 0, conversation_id)})
+    text = _("“%(title)s” is back.") % {"title": await _title(user.pk or 0, conversation_id)}
+    return _told(request, text, row=f"row-{conversation_id}")
 
 
 urlpatterns = [

@@ -87,7 +87,13 @@ class PageRenderer:
         if reply_id in self._replies:
             return ""
         self._replies.add(reply_id)
-        return partial("ensure", "#log", draw(parts.Reply.template, part=self._new_reply(event)))
+        reply = self._new_reply(event)
+        return self._day(reply) + partial("ensure", "#log", draw(reply.template, part=reply))
+
+    @staticmethod
+    def _day(item: parts.Reply | parts.UserMessage) -> str:
+        """The line between the days, unless it is there."""
+        return partial("ensure", "#log", draw("chat/parts/day.html", moment=item.began)) if item.began else ""
 
     def _new_reply(self, event: Flat) -> parts.Reply:
         return parts.reply(event, self.siblings.get(event.get("reply_id") or ""))
@@ -104,7 +110,7 @@ class PageRenderer:
             return gone
         if message.steered and event.get("reply_id"):
             return gone + self._put(event, message)
-        return gone + partial("put", "#log", draw(message.template, part=message))
+        return gone + self._day(message) + partial("put", "#log", draw(message.template, part=message))
 
     def _agent_start(self, event: Flat) -> str:
         self._began.clear()

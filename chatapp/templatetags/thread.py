@@ -69,5 +69,10 @@ def day(moment: datetime | None) -> str:
 
 
 @register.filter
+def is_today(moment: datetime) -> bool:
+    return timezone.localdate(moment) == timezone.localdate()
+
+
+@register.filter
 def exactly(moment: datetime) -> str:
     return date_format(timezone.localtime(moment), "DATETIME_FORMAT")

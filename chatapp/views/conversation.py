@@ -17,7 +17,7 @@ from chatapp.runtime.toolsets.files import MAX_FILES
 from chatapp.store import branches
 from chatapp.store.conversations import create_conversation, mark_read
 from chatapp.store.feedback import opinions
-from chatapp.views.lists import listed
+from chatapp.views.lists import listed, with_door
 from chatapp.views.owner import own
 from chatapp.views.picker import choice
 
@@ -117,7 +117,8 @@ def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
     if current.unread:
         mark_read(current.owner_id, current.pk, folded.last_seq)
     context = {
-        "conversation": current, "thread": folded, "older": first, "list": listed(request), "starters": _starters(),
+        "conversation": current, "thread": folded, "older": first, "starters": _starters(),
+        "list": with_door(listed(request), current),
         # What was done on the page before this one.
         "toast": request.session.pop("toast", None),
         "limit": settings.BRANCHLINE_MESSAGE_CHARS, "file_bytes": settings.BRANCHLINE_FILE_BYTES,
@@ -144,7 +145,8 @@ def older(request: HttpRequest, conversation_id: str) -> HttpResponse:
     if to and place is None:
         raise Http404
     folded, first = _window(current, int(before), place)
-    return render(request, "chat/older.html", {"conversation": current, "thread": folded, "older": first})
+    day = folded.items[-1].began if folded.items else None
+    return render(request, "chat/older.html", {"conversation": current, "thread": folded, "older": first, "day": day})
 
 
 urlpatterns = [

@@ -7,20 +7,19 @@ from datetime import UTC, datetime
 from hashlib import blake2b
 from pathlib import PurePosixPath
 
-from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.template.defaultfilters import filesizeformat
 from django.urls import path
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
 from chatapp import workspaces
 from chatapp.models import Session
-from chatapp.runtime.errors import NotFound, ToolFailed
+from chatapp.runtime.errors import NotFound
 from chatapp.runtime.toolsets.files import MAX_FILES, Entry
 from chatapp.views.owner import own
+from chatapp.views.uploads import receive
 
 SHOWN_MOST = 500
 PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
@@ -63,7 +62,7 @@ def files(request: HttpRequest, conversation_id: str) -> HttpResponse:
     current = own(request, conversation_id)
     refusals: list[str] = []
     if request.method == "POST":
-        refusals = _store(request, current)
+        _made, refusals = receive(current.pk, request.FILES.getlist("file"))
     elif request.method == "DELETE":
         refusals = _remove(current, request.GET.get("path", ""))
     return _drawn(request, current, refusals)
@@ -75,32 +74,10 @@ def _drawn(request: HttpRequest, current: Session, refusals: list[str]) -> HttpR
     context = {
         "conversation": current, "files": [Row.of(entry) for entry in entries[:SHOWN_MOST]], "count": len(entries),
         "more": more, "cut": len(entries) > SHOWN_MOST, "refusals": refusals,
+        # The row that was deleted had the focus.
+        "focus": request.method == "DELETE",
     }  # fmt: skip
     return render(request, "chat/drawer_files.html", context)
-
-
-def _store(request: HttpRequest, current: Session) -> list[str]:
-    refusals = []
-    for file in request.FILES.getlist("file"):
-        name = file.name or ""
-        size = file.size or 0
-        if not size:
-            refusals.append(_("“%s” is empty.") % name)
-        elif size > settings.BRANCHLINE_FILE_BYTES:
-            most = filesizeformat(settings.BRANCHLINE_FILE_BYTES)
-            refusals.append(_("“%(name)s” is larger than %(most)s.") % {"name": name, "most": most})
-        else:
-            refusals += _stored(current.pk, name, file.read())
-    return refusals
-
-
-def _stored(conversation_id: str, name: str, content: bytes) -> list[str]:
-    try:
-        workspaces.upload(conversation_id, name, content)
-    except ToolFailed as failed:
-        full = _("There is no room for “%s”: this conversation's folder is full.") % name
-        return [full if failed.code == "workspace_full" else failed.detail]
-    return []
 
 
 def _remove(current: Session, path: str) -> list[str]:

@@ -95,6 +95,13 @@ def listed(
     }  # fmt: skip
 
 
+def with_door(found: dict[str, Any], current: Session) -> dict[str, Any]:
+    """The row that Tab reaches; from there the arrow keys lead on."""
+    ids = [row["id"] for row in found["rows"]]
+    first = ids[0] if ids and found["first"] else ""
+    return found | {"door": current.pk if current.pk in ids else first}
+
+
 def _part(rows: QuerySet[Session], after: Place | None, until: str) -> tuple[list[Session], str]:
     """Rows of one part of the list, and where the next one begins."""
     if after:
@@ -166,7 +173,7 @@ def conversation_list(request: HttpRequest, conversation_id: str) -> HttpRespons
         found = _matching(request, asked)
     else:
         found = listed(request, until=request.GET.get("until", ""), archived="archived" in request.GET)
-    return render(request, "chat/list_update.html", {"conversation": current, "list": found})
+    return render(request, "chat/list_update.html", {"conversation": current, "list": with_door(found, current)})
 
 
 @login_required
@@ -176,6 +183,14 @@ def older_conversations(request: HttpRequest, conversation_id: str) -> HttpRespo
     current = own(request, conversation_id)
     found = listed(request, _place(request.GET.get("after", "")), archived="archived" in request.GET)
     return render(request, "chat/list.html", {"conversation": current, "list": found})
+
+
+@login_required
+@require_GET
+def menu(request: HttpRequest, conversation_id: str) -> HttpResponse:
+    """What can be done with a conversation, or the field for its new name."""
+    current = own(request, conversation_id)
+    return render(request, "chat/menu.html", {"conversation": current, "rename": "rename" in request.GET})
 
 
 @login_required
@@ -208,6 +223,7 @@ def _by_conversation(hits: Sequence[Hit]) -> list[dict[str, Any]]:
 
 urlpatterns = [
     path("search/", search_page, name="search"),
+    path("c/<str:conversation_id>/menu/", menu, name="conversation_menu"),
     path("c/<str:conversation_id>/list/", conversation_list, name="conversation_list"),
     path("c/<str:conversation_id>/list/older/", older_conversations, name="older_conversations"),
 ]

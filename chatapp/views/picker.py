@@ -37,7 +37,10 @@ def choose_model(request: HttpRequest, conversation_id: str) -> HttpResponse:
         changed = change_conversation(request.user, current.pk, {"model": wanted})
         current = changed or current
     context = {"conversation": current, "refusal": refusal, **choice(current)}
-    return render(request, "chat/picker_update.html", context)
+    response = render(request, "chat/picker_update.html", context, status=409 if refusal else 200)
+    # It is shown although it is a refusal.
+    response["HX-Reswap"] = "innerMorph"
+    return response
 
 
 urlpatterns = [path("c/<str:conversation_id>/model/", choose_model, name="choose_model")]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBadRequest, JsonResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import path
 from django.views.decorators.http import require_GET, require_POST
 
-from chatapp import parts
+from chatapp import markdown, parts
 from chatapp.models import Event, ToolCall
 from chatapp.plain import plain, visible
 from chatapp.runtime.errors import NotFound, ToolFailed
@@ -25,14 +25,15 @@ PIECE = 2_000
 @login_required
 @require_GET
 def reply_text(request: HttpRequest, conversation_id: str, reply_id: str) -> HttpResponse:
-    """The Markdown of its text parts, as the model wrote it."""
+    """Its text parts for the clipboard, by type: the Markdown as the model wrote it, and what it looks like."""
     current = own(request, conversation_id)
     events = Event.objects.filter(session=current, reply_id=reply_id).order_by("seq")
     if not events.exists():
         raise Http404
     blocks = events.filter(type="TEXT_BLOCK_END").values_list("data", flat=True)
     texts = [data.get("text") or "" for data in blocks if data.get("state") != "discarded"]
-    return HttpResponse("\n\n".join(texts), content_type="text/plain; charset=utf-8")
+    rich = "\n".join(markdown.bare(text) for text in texts)
+    return JsonResponse({"text/plain": "\n\n".join(texts), "text/html": rich})
 
 
 @login_required

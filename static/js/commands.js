@@ -1,24 +1,6 @@
 // The composer's commands: a list that opens at "/", filters as one types, and is driven by the box's keys.
-const byId = (id) => document.getElementById(id);
-const last = (selector) => [...document.querySelectorAll(selector)].at(-1);
-const press = (element) => element && (element.click(), true);
-const tell = (name) => document.dispatchEvent(new CustomEvent(`branchline:${name}`));
-
-// Each says whether there was something to do.
-const ACTIONS = {
-  new: () => press(document.querySelector("[action$='/c/new/'] button")),
-  retry: () => press(last("#log form:has([value='message.retry']) button")),
-  stop: () => byId("run").dataset.run !== "idle" && press(document.querySelector(".stop")),
-  model: () => press(byId("picker-button")),
-  files: () => tell("files"),
-  attach: () => press(byId("attach")),
-  rename: () => press(last("#chat-menu button")) && press(last("#menu [data-do=rename]")),
-  copy: () => press(last("#log .reply [data-copy]:not([data-copy=''])")),
-  help: () => tell("help"),
-};
-
 export function startCommands(box, clear, say) {
-  const list = byId("commands");
+  const list = document.getElementById("commands");
   const shown = () => [...list.children].filter((option) => !option.hidden);
   const active = () => list.querySelector("[aria-selected=true]");
 
@@ -31,10 +13,13 @@ export function startCommands(box, clear, say) {
     list.hidden = !is;
     mark(is ? shown()[0] : null);
   };
+  // A command presses what the page has for it, the last one where there are several.
   const pick = (option) => {
     open(false);
     clear();
-    if (!ACTIONS[option.dataset.command]()) say(option.dataset.none);
+    const button = [...document.querySelectorAll(option.dataset.press)].at(-1);
+    if (button) button.click();
+    else say(option.dataset.none);
   };
   const KEYS = {
     ArrowDown: () => mark(shown()[shown().indexOf(active()) + 1] ?? shown()[0]),
@@ -46,10 +31,10 @@ export function startCommands(box, clear, say) {
 
   // The box keeps the focus and its caret.
   list.addEventListener("mousedown", (event) => event.preventDefault());
-  list.addEventListener("click", (event) => event.target !== list && pick(event.target.closest("li")));
+  list.addEventListener("click", ({ target }) => target !== list && pick(target.closest("li")));
   return {
     typed(text) {
-      for (const option of list.children) option.hidden = !text || !`/${option.dataset.command}`.startsWith(text);
+      for (const option of list.children) option.hidden = !text || !option.textContent.trim().startsWith(text);
       open(shown().length > 0);
     },
     // Whether the key was the list's.

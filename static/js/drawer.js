@@ -1,59 +1,32 @@
 // The drawer: a column beside the conversation, on a narrow screen a sheet over it.
-import { keep, kept } from "./store.js";
-
 const NARROW = matchMedia("(max-width: 1100px)");
-const LOOK_MS = 500;
 
-export function startDrawer(chat) {
+export function startDrawer() {
   const drawer = document.getElementById("drawer");
-  const body = document.getElementById("drawer-body");
-  const title = document.getElementById("drawer-title");
   const opener = document.getElementById("files-button");
-  let from = opener;
-  let timer = 0;
+  const look = () => {
+    // A question that is open stays as it is.
+    if (drawer.open && !drawer.querySelector("details[open]")) htmx.trigger("#drawer-body", "refresh");
+  };
+  const open = () => {
+    drawer.close();
+    drawer.closedBy = NARROW.matches ? "any" : "none";
+    if (NARROW.matches) drawer.showModal();
+    else drawer.show();
+    opener.ariaExpanded = "true";
+    look();
+  };
+  const linked = () => location.hash === "#files" && open();
 
-  const refresh = () => {
-    timer ||= setTimeout(() => {
-      timer = 0;
-      // A question that is open stays as it is.
-      if (!body.querySelector("details[open]")) htmx.trigger(body, "refresh");
-    }, LOOK_MS);
-  };
-  const show = (open) => {
-    drawer.hidden = !open;
-    opener.setAttribute("aria-expanded", open);
-    const covers = open && NARROW.matches;
-    for (const part of document.querySelectorAll("#chat, #sidebar, .skip")) part.inert = covers;
-    document.body.classList.toggle("sheet-open", covers);
-  };
-  const turn = (open) => {
-    if (open && drawer.hidden) from = document.activeElement;
-    show(open);
-    if (!NARROW.matches) keep("drawer", open ? "files" : "");
-    if (open) refresh();
-    else if (location.hash === "#files") history.replaceState(history.state, "", location.pathname);
-    const target = open ? title : from;
-    (target === document.body ? opener : target).focus();
-  };
-  const linked = () => location.hash === "#files" && turn(true);
-
-  opener.addEventListener("click", () => turn(drawer.hidden));
-  drawer.querySelector("[data-close-drawer]").addEventListener("click", () => turn(false));
-  document.addEventListener("branchline:files", () => turn(true));
-  document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && !drawer.hidden && (NARROW.matches || drawer.contains(event.target))) turn(false);
+  opener.addEventListener("click", () => (drawer.open ? drawer.close() : open()));
+  drawer.addEventListener("keydown", (event) => event.key === "Escape" && drawer.close());
+  drawer.addEventListener("close", () => {
+    opener.ariaExpanded = String(drawer.open);
+    if (location.hash === "#files") history.replaceState(history.state, "", location.pathname);
   });
-  // What lies behind a sheet is inert: a click there arrives at the body.
-  document.addEventListener("click", ({ target }) => target === document.body && !drawer.hidden && NARROW.matches && turn(false));
-  NARROW.addEventListener("change", () => show(!drawer.hidden));
+  drawer.addEventListener("toggle", look, true);
+  NARROW.addEventListener("change", () => drawer.open && open());
   addEventListener("hashchange", linked);
-  show(Boolean(kept("drawer")) && !NARROW.matches);
-  if (!drawer.hidden) refresh();
   linked();
-  chat.addEventListener("htmx:ws:after:message:incoming", (event) => {
-    if (/tool-output|files\?path=/.test(event.detail.message.data)) refresh();
-  });
-  body.addEventListener("toggle", refresh, true);
-  // The row that was deleted had the focus.
-  body.addEventListener("htmx:after:swap", (event) => event.detail.ctx.request?.method === "DELETE" && title.focus());
+  return { look };
 }

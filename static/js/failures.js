@@ -1,24 +1,29 @@
-// A part of the page whose request failed keeps what it shows and says so in its own line.
-const line = (element) => element.closest("[data-fails]")?.querySelector("[data-lost]");
+// A request that fails leaves the page as it is and says so: in the line of its own part, or in the toast.
+const toast = document.getElementById("toast");
 
-function failed(event) {
-  const place = line(event.target);
-  if (!place) return;
-  event.preventDefault();
-  place.textContent = place.dataset.lost;
+export function tell(text) {
+  const line = document.createElement("p");
+  document.getElementById("say").textContent = line.textContent = text;
+  toast.replaceChildren(line);
+}
+
+function say(place, failed) {
+  const line = document.getElementById(place.closest?.("[data-fails]")?.dataset.fails);
+  if (line) line.textContent = failed ? line.dataset.lost : "";
+  else if (failed) tell(toast.dataset.failed);
 }
 
 document.addEventListener("htmx:before:response", (event) => {
   const { raw } = event.detail.ctx.response;
-  const place = line(event.target);
-  // Who is logged out is sent to a page of its own.
-  if (!raw.ok || raw.redirected) failed(event);
-  else if (place) place.textContent = "";
+  // Who is logged out is sent to a page of its own; a refusal with words of its own says how it is to be shown.
+  const fine = (raw.ok && !raw.redirected) || raw.headers.has("HX-Reswap");
+  say(event.target, !fine);
+  if (!fine) event.preventDefault();
 });
-document.addEventListener("htmx:error", failed);
+document.addEventListener("htmx:error", (event) => say(event.target, true));
 
-// The choice is made; what was refused stays open with its reason.
-document.addEventListener("htmx:after:swap", (event) => {
-  const picker = event.target.closest("#picker");
-  if (picker && !line(picker).textContent) picker.hidePopover();
+// What was chosen is done; what was refused stays open with its reason.
+document.addEventListener("htmx:after:swap", ({ target, detail: { ctx } }) => {
+  if (ctx.request?.method === "POST" && ctx.response.raw.ok) target.closest?.(".popup")?.hidePopover();
 });
+toast.addEventListener("click", ({ target }) => target.closest("#toast-close") && toast.replaceChildren());

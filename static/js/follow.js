@@ -5,7 +5,6 @@ export function startFollow(thread, chip) {
   let atEnd = true;
   let top = 0;
   let height = 0;
-  const gap = () => thread.scrollHeight - thread.scrollTop - thread.clientHeight;
   const toEnd = () => {
     thread.scrollTop = thread.scrollHeight;
     top = thread.scrollTop;
@@ -21,9 +20,9 @@ export function startFollow(thread, chip) {
   thread.addEventListener("touchmove", leave, { passive: true });
   thread.addEventListener("keydown", (event) => ["ArrowUp", "PageUp", "Home"].includes(event.key) && leave());
   thread.addEventListener("scroll", () => {
-    const up = thread.scrollTop < top;
+    const gap = thread.scrollHeight - thread.scrollTop - thread.clientHeight;
+    atEnd = gap < (thread.scrollTop < top ? 2 : NEAR);
     top = thread.scrollTop;
-    atEnd = gap() < (up ? 2 : NEAR);
     if (atEnd) chip.hidden = true;
   }, { passive: true });
   chip.addEventListener("click", toEnd);

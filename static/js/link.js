@@ -23,19 +23,22 @@ export function startLink(chat, { before, after, closed }) {
     reconnect.hidden = state !== "ended";
   };
 
+  // Whether it went out.
+  const send = (frame) => {
+    if (connection?.socket?.readyState !== WebSocket.OPEN) return false;
+    connection.socket.send(JSON.stringify(frame));
+    return true;
+  };
+
   const acknowledge = () => {
     timer = 0;
-    if (unread && connection?.socket?.readyState === WebSocket.OPEN) {
-      connection.socket.send(JSON.stringify({ kind: "seen", frames: unread }));
-      unread = 0;
-    }
+    if (unread && send({ kind: "seen", frames: unread })) unread = 0;
   };
 
   // Whoever does not answer in time is not there: the next socket goes on where this one ended.
   const ping = () => {
-    const socket = connection?.socket;
-    if (deadline || socket?.readyState !== WebSocket.OPEN) return;
-    socket.send('{"kind":"ping","ref":"ping"}');
+    if (deadline || !send({ kind: "ping", ref: "ping" })) return;
+    const { socket } = connection;
     deadline = setTimeout(() => {
       socket.close();
       // The browser waits long for an answer to its goodbye; the next socket must not.
@@ -105,4 +108,5 @@ export function startLink(chat, { before, after, closed }) {
 
   // The browser may bring a left page back as it was, with a socket that is closed for good.
   addEventListener("pageshow", (event) => event.persisted && location.reload());
+  return send;
 }

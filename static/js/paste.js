@@ -2,25 +2,20 @@
 const LONG = 10_000;
 const LINES = 200;
 
-const isLong = (text) => text.length > LONG || text.split("\n", LINES + 1).length > LINES;
-
-export function startPaste(box, limit, attach, changed) {
+export function startPaste(box, attach, changed) {
   const bar = document.getElementById("pasted");
   const [asFile, asText] = bar.querySelectorAll("button");
   let text = "";
-  let number = 1;
 
   box.addEventListener("paste", (event) => {
     const { files } = event.clipboardData;
     const pasted = event.clipboardData.getData("text/plain");
-    const fits = box.value.length + pasted.length <= limit;
+    const fits = box.value.length + pasted.length <= box.dataset.limit;
     // A copied cell or paragraph comes as a picture too; its text is meant.
     if (files.length && !pasted) attach(files);
-    else if (isLong(pasted) || !fits) {
+    else if (!fits || pasted.length > LONG || pasted.split("\n", LINES + 1).length > LINES) {
       text = pasted;
-      const length = text.length.toLocaleString(document.documentElement.lang);
-      bar.querySelector("span").textContent = bar.dataset.text.replace("{name}", length);
-      asFile.textContent = bar.dataset.attach.replace("{name}", `pasted-${number}.txt`);
+      bar.querySelector("b").textContent = text.length.toLocaleString(document.documentElement.lang);
       asText.hidden = !fits;
       bar.hidden = false;
     } else return;
@@ -28,7 +23,7 @@ export function startPaste(box, limit, attach, changed) {
   });
   bar.addEventListener("click", ({ target }) => {
     if (!target.closest("button")) return;
-    if (target === asFile) attach([new File([text], `pasted-${number++}.txt`, { type: "text/plain" })]);
+    if (target === asFile) attach([new File([text], "pasted.txt", { type: "text/plain" })]);
     if (target === asText) {
       box.setRangeText(text, box.selectionStart, box.selectionEnd, "end");
       changed();

@@ -1,11 +1,9 @@
-// Small things kept in this browser, or in this tab. Storage may be full or closed; then they live as long as the page.
-const memory = new Map();
-
+// Small things kept in this browser, or in this tab. Storage may be full or closed: then nothing is kept.
 export function kept(name, area = "localStorage") {
   try {
     return window[area].getItem(`branchline.${name}`) ?? "";
   } catch {
-    return memory.get(name) ?? "";
+    return "";
   }
 }
 
@@ -14,6 +12,6 @@ export function keep(name, value, area = "localStorage") {
     if (value) window[area].setItem(`branchline.${name}`, value);
     else window[area].removeItem(`branchline.${name}`);
   } catch {
-    memory.set(name, value);
+    // As said above.
   }
 }

@@ -189,7 +189,7 @@ def test_a_model_that_cannot_be_asked_is_refused(
     page: Client, talk: Session, offered: None, model: str, said: str
 ) -> None:
     shown = choose(page, talk, model)
-    assert said in shown.split('hx-target="#picker .problem"')[1].split("</hx-partial>")[0]
+    assert said in shown.split('hx-target="#picker-lost"')[1].split("</hx-partial>")[0]
     assert "main · demo" in shown
     talk.refresh_from_db()
     assert talk.model == ""

@@ -139,7 +139,7 @@ def test_the_list_names_states_and_marks_the_current(page: Client, talk: Session
     html = page.get(f"/c/{talk.id}/list/").content.decode()
     assert '<span class="word failed">failed</span>' in html
     assert html.count('aria-current="page"') == 1
-    assert "<title>Trip &amp; &lt;b&gt;" in html
+    assert 'hx-target="#title" hx-swap="innerHTML">Trip &amp; &lt;b&gt;<' in html
 
 
 def many(alice: User, count: int) -> None:

@@ -44,10 +44,11 @@ def a_call(talk: Session, result: str, **fields: Any) -> ToolCall:
     )  # fmt: skip
 
 
-def test_a_replys_text_is_what_the_model_wrote(page: Client, talk: Session) -> None:
-    answer = page.get(f"/c/{talk.id}/replies/r1/text/")
-    assert answer.content.decode() == "**one**\n\n- two <b>"
-    assert answer["Content-Type"] == "text/plain; charset=utf-8"
+def test_a_replys_text_is_what_the_model_wrote_plain_and_rich(page: Client, talk: Session) -> None:
+    assert page.get(f"/c/{talk.id}/replies/r1/text/").json() == {
+        "text/plain": "**one**\n\n- two <b>",
+        "text/html": "<p><strong>one</strong></p>\n\n<ul>\n<li>two &lt;b&gt;</li>\n</ul>\n",
+    }
 
 
 def test_an_opinion_is_stored_once_and_taken_back(page: Client, talk: Session) -> None:
@@ -69,7 +70,7 @@ def test_an_opinion_that_is_none_and_a_get_are_refused(page: Client, talk: Sessi
 
 def test_another_persons_opinion_is_not_shown(page: Client, talk: Session, bob: User) -> None:
     Feedback.objects.create(session=talk, reply_id="r1", user=bob, value="up")
-    assert b'aria-pressed="true"' not in page.get(f"/c/{talk.id}/").content
+    assert 'answer" aria-pressed="true"' not in page.get(f"/c/{talk.id}/").content.decode()
 
 
 def test_a_calls_whole_output_comes_clean_for_the_page_and_raw_as_a_file(page: Client, talk: Session) -> None:

@@ -53,6 +53,8 @@ PAGES: dict[str, str] = {
     "c/<str:conversation_id>/": "GET",
     "c/<str:conversation_id>/change/": "POST",
     "c/<str:conversation_id>/delete/": "POST",
+    "c/<str:conversation_id>/attachments/": "POST",
+    "c/<str:conversation_id>/menu/": "GET",
     "c/<str:conversation_id>/list/": "GET",
     "c/<str:conversation_id>/list/older/": "GET",
     "c/<str:conversation_id>/older/": "GET",
