@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
 from django.db.models import QuerySet
@@ -22,6 +24,8 @@ from chatapp.views.owner import own
 from chatapp.views.picker import choice
 
 WINDOW_MESSAGES = 40
+# So much between a place and what is shown already is loaded with it.
+JUMP_MESSAGES = 200
 
 
 def _starters() -> list[tuple[str, str]]:
@@ -34,30 +38,56 @@ def _starters() -> list[tuple[str, str]]:
     ]
 
 
-def _window(conversation: Session, before: int | None = None, to: int | None = None) -> tuple[thread.Thread, int]:
-    """The thread's last part, or the part before an event, at least as far as `to`; and where the next older one ends
-    (0 = nowhere)."""
-    events = _events(conversation)
-    if before is not None:
-        events = events.filter(seq__lt=before)
-    asked = events.filter(type="USER_MESSAGE", data__state="running").order_by("-seq")
-    starts = list(asked.values_list("seq", flat=True)[: WINDOW_MESSAGES + 1])
+@dataclass(frozen=True)
+class Window:
+    """A part of a thread. `older` is where the part before it ends (0 = nowhere); a `gap` follows it where a link led
+    so far back that what lies between was left out: from the first number to before the second."""
+
+    thread: thread.Thread
+    older: int = 0
+    gap: tuple[int, int] | None = None
+
+
+def _newest(conversation: Session, before: int | None = None) -> Window:
+    """The thread's last part, or the part before an event."""
+    events = _events(conversation) if before is None else _events(conversation).filter(seq__lt=before)
+    starts = list(_asked(events).order_by("-seq").values_list("seq", flat=True)[: WINDOW_MESSAGES + 1])
     first = starts[WINDOW_MESSAGES - 1] if len(starts) > WINDOW_MESSAGES else 0
-    if to is not None and to < first:
-        reached = list(asked.filter(seq__lte=to).values_list("seq", flat=True)[:2])
-        first = reached[0] if len(reached) > 1 else 0
-    rows = events.filter(seq__gte=first).order_by("seq").values_list(
-        "seq", "id", "type", "source", "session_id", "reply_id", "branch", "created_at", "data"
-    )  # fmt: skip
+    return Window(_folded(conversation, events.filter(seq__gte=first), last=before is None), first)
+
+
+def _around(conversation: Session, before: int, to: int) -> Window:
+    """From a place that a link names on, up to an event or to where it becomes too much at once."""
+    events = _events(conversation).filter(seq__lt=before)
+    reached = list(_asked(events).filter(seq__lte=to).order_by("-seq").values_list("seq", flat=True)[:2])
+    first = reached[0] if len(reached) > 1 else 0
+    return _forward(conversation, first, before, JUMP_MESSAGES, first)
+
+
+def _forward(conversation: Session, after: int, before: int, most: int, older: int = 0) -> Window:
+    """The messages from one event on, before another; `most` of them, or a window's worth where there are more."""
+    events = _events(conversation).filter(seq__gte=after, seq__lt=before)
+    starts = list(_asked(events).order_by("seq").values_list("seq", flat=True)[: most + 1])
+    end = starts[WINDOW_MESSAGES] if len(starts) > most else before
+    gap = (end, before) if end < before else None
+    return Window(_folded(conversation, events.filter(seq__lt=end), last=False), older, gap)
+
+
+def _asked(events: QuerySet[Event]) -> QuerySet[Event]:
+    return events.filter(type="USER_MESSAGE", data__state="running")
+
+
+def _folded(conversation: Session, events: QuerySet[Event], *, last: bool) -> thread.Thread:
     names = ("seq", "id", "type", "source", "session_id", "reply_id", "branch", "created_at")
+    rows = events.order_by("seq").values_list(*names, "data")
     whose = {"conversation_id": conversation.pk}
     flat = ({**dict(zip(names, row[:-1], strict=True)), **whose, **row[-1]} for row in rows)
     folded = thread.fold(flat, branches.forks(conversation).at)
     _keep_waiting(conversation, folded)
     _rate(conversation, folded)
-    if before is not None:
+    if not last:
         folded.settle()
-    return folded, first
+    return folded
 
 
 def _events(conversation: Session) -> QuerySet[Event]:
@@ -113,11 +143,12 @@ def new_conversation(request: HttpRequest) -> HttpResponse:
 @require_GET
 def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
     current = own(request, conversation_id)
-    folded, first = _window(current)
+    window = _newest(current)
+    folded = window.thread
     if current.unread:
         mark_read(current.owner_id, current.pk, folded.last_seq)
     context = {
-        "conversation": current, "thread": folded, "older": first, "starters": _starters(),
+        "conversation": current, "thread": folded, "older": window.older, "starters": _starters(),
         "list": with_door(listed(request), current),
         # What was done on the page before this one.
         "toast": request.session.pop("toast", None),
@@ -135,18 +166,30 @@ def conversation(request: HttpRequest, conversation_id: str) -> HttpResponse:
 @login_required
 @require_GET
 def older(request: HttpRequest, conversation_id: str) -> HttpResponse:
-    """The part before an event; with `to` as far back as that message or reply."""
+    """The part before an event: the last of it, from a message or reply named `to`, or from an event `after` on."""
     current = own(request, conversation_id)
-    before = request.GET.get("before", "")
-    if not before.isascii() or not before.isdigit() or len(before) > 18:
-        raise Http404
+    before, after = _number(request, "before"), _number(request, "after", "0")
     to = request.GET.get("to")
     place = _place(current, to) if to else None
     if to and place is None:
         raise Http404
-    folded, first = _window(current, int(before), place)
-    day = folded.items[-1].began if folded.items else None
-    return render(request, "chat/older.html", {"conversation": current, "thread": folded, "older": first, "day": day})
+    if after:
+        window = _forward(current, after, before, WINDOW_MESSAGES)
+    else:
+        window = _newest(current, before) if place is None else _around(current, before, place)
+    items = window.thread.items
+    context = {
+        "conversation": current, "thread": window.thread, "older": window.older, "gap": window.gap, "slot": after,
+        "day": items[-1].began if items else None,
+    }  # fmt: skip
+    return render(request, "chat/older.html", context)
+
+
+def _number(request: HttpRequest, name: str, default: str = "") -> int:
+    value = request.GET.get(name, default)
+    if not value.isascii() or not value.isdigit() or len(value) > 18:
+        raise Http404
+    return int(value)
 
 
 urlpatterns = [

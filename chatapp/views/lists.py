@@ -68,12 +68,13 @@ def _place(cursor: str) -> Place:
     """What `_cursor` made; anything else is not found."""
     try:
         pinned, time, row_id = json.loads(base64.b64decode(cursor + "=" * (-len(cursor) % 4), b"-_", validate=True))
-        updated_at = datetime.fromisoformat(time).astimezone(UTC)
+        updated_at = datetime.fromisoformat(time)
+        in_utc = updated_at.astimezone(UTC)
     except (binascii.Error, ValueError, TypeError, RecursionError, OverflowError):
         raise Http404 from None
-    if not isinstance(pinned, bool) or not isinstance(row_id, str) or "\x00" in row_id:
+    if not isinstance(pinned, bool) or updated_at.tzinfo is None or not isinstance(row_id, str) or "\x00" in row_id:
         raise Http404
-    return pinned, updated_at, row_id
+    return pinned, in_utc, row_id
 
 
 def listed(

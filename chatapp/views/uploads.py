@@ -14,7 +14,7 @@ from chatapp.runtime.errors import ToolFailed
 from chatapp.workspaces import Attachment
 
 
-def receive(conversation_id: str, files: Sequence[UploadedFile]) -> tuple[list[Attachment], list[str]]:
+def receive(conversation_id: str, files: Sequence[UploadedFile[bytes]]) -> tuple[list[Attachment], list[str]]:
     """What was stored, and why the others were not."""
     made: list[Attachment] = []
     refusals: list[str] = []

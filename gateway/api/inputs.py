@@ -305,10 +305,11 @@ def check_cursor(value: str, first: type) -> tuple[Any, datetime, str] | None:
         return None
     try:
         kind, time, row_id = json.loads(base64.b64decode(value + "=" * (-len(value) % 4), b"-_", validate=True))
-        moment = datetime.fromisoformat(time).astimezone(UTC)
+        moment = datetime.fromisoformat(time)
+        in_utc = moment.astimezone(UTC)
     except (binascii.Error, ValueError, TypeError, RecursionError, OverflowError):
         raise InvalidField("cursor", "The `next` of the page before.") from None
     good = type(kind) is first and isinstance(row_id, str) and re.fullmatch(IdConverter.regex, row_id)
-    if not good or (first is int and not 0 <= kind <= 1000):
+    if not good or moment.tzinfo is None or (first is int and not 0 <= kind <= 1000):
         raise InvalidField("cursor", "The `next` of the page before.")
-    return kind, moment, row_id
+    return kind, in_utc, row_id

@@ -24,7 +24,10 @@ const news = startNews(chat, send);
 function after(frame) {
   const { kind, content = "" } = frame;
   // The thread goes another way: drawn anew, with what is half written kept.
-  if (kind === "branch") location.reload();
+  if (kind === "branch") {
+    composer.leaves();
+    location.reload();
+  }
   thread.heard(frame);
   follow.after();
   news.heard(frame);

@@ -141,6 +141,10 @@ export function startComposer(chat, follow) {
       files.sent(sent.attachments ?? []);
       if (waits) attempt(waits);
     },
+    // The page is drawn anew: what was being changed goes on as a draft.
+    leaves() {
+      if (id.value && !pending) save([written, box.value].filter(Boolean).join("\n\n"));
+    },
     closed(code) {
       if (!pending) return;
       complain(problem.dataset[code === TOO_LARGE ? "too_long" : once() ? "unsure" : "lost"]);

@@ -40,8 +40,9 @@ export function startLink(chat, { before, after, closed }) {
     if (deadline || !send({ kind: "ping", ref: "ping" })) return;
     const { socket } = connection;
     deadline = setTimeout(() => {
+      // The browser waits long for an answer to its goodbye; the next socket must not, nor end when it comes.
+      socket.addEventListener("close", (event) => event.isTrusted && event.stopImmediatePropagation(), true);
       socket.close();
-      // The browser waits long for an answer to its goodbye; the next socket must not.
       socket.dispatchEvent(new CloseEvent("close", { code: SILENT }));
     }, ANSWER_MS);
   };

@@ -13,6 +13,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from chatapp.models import ApiToken, Event, Session
+from chatapp.runtime.ids import new_id
 from chatapp.store.conversations import create_conversation
 from tests.chatapp.test_thread import a_conversation
 
@@ -280,3 +281,53 @@ def test_a_token_is_revoked_by_its_owner_only(page: Client, client: Client, alic
     assert stranger.post(f"/settings/tokens/{token.id}/revoke/").status_code == 404
     page.post(f"/settings/tokens/{token.id}/revoke/")
     assert not ApiToken.objects.exists()
+
+
+MESSAGES = 1000
+
+
+def long_talk(alice: User) -> tuple[Session, str]:
+    """Short questions and answers; and the id of the first one."""
+    talk = create_conversation(alice)
+    rows: list[Event] = []
+
+    def add(kind: str, reply_id: str = "", **data: object) -> None:
+        rows.append(
+            Event(
+                id=new_id(), conversation=talk, session=talk, seq=len(rows) + 1, type=kind, source="", agent_id="main",
+                reply_id=reply_id, branch=0, created_at=timezone.now(), metadata={}, data=data,
+            )
+        )  # fmt: skip
+
+    ids = [new_id() for _ in range(MESSAGES)]
+    for number, message_id in enumerate(ids):
+        reply_id = new_id()
+        add("USER_MESSAGE", message_id=message_id, text=f"question {number}", state="running", author="user")
+        add("AGENT_START", reply_id, name="main", trigger="user")
+        add("TEXT_BLOCK_END", reply_id, block_id=new_id(), text=f"answer {number} " * 20, state="complete")
+        add("AGENT_END", reply_id, reason="MODEL_STOP", usage={})
+    Event.objects.bulk_create(rows)
+    Session.objects.filter(pk=talk.pk).update(next_seq=len(rows) + 1, title="long")
+    return talk, ids[0]
+
+
+def test_a_link_to_the_first_message_brings_no_whole_conversation(page: Client, alice: User) -> None:
+    talk, first = long_talk(alice)
+    html = page.get(f"/c/{talk.pk}/older/", {"before": str(4 * MESSAGES - 160), "to": f"m-{first}"}).content.decode()
+    assert f'id="m-{first}"' in html
+    assert "question 39<" in html
+    assert "question 40<" not in html
+    assert 'id="older"' not in html
+    gap = re.search(r'id="gap-(\d+)" hx-get="([^"]+)"', html)
+    assert gap
+    between = page.get(gap[2].replace("&amp;", "&")).content.decode()
+    assert f'hx-target="#gap-{gap[1]}"' in between
+    assert "question 40<" in between
+    assert "question 79<" in between
+    assert "question 80<" not in between
+    assert between.count('id="gap-') == 1
+    last = page.get(
+        f"/c/{talk.pk}/older/", {"after": 4 * MESSAGES - 179, "before": 4 * MESSAGES - 159}
+    ).content.decode()
+    assert last.count('class="msg user"') == 5
+    assert 'id="gap-' not in last.split(">", 1)[1]

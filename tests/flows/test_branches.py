@@ -12,7 +12,7 @@ from chatapp.parts import Siblings, Text, UserMessage
 from chatapp.runtime.errors import Conflict, InvalidField, NotFound, ProviderError
 from chatapp.store import branches, db, reads
 from chatapp.store.branches import Forks
-from chatapp.views.conversation import _window
+from chatapp.views.conversation import _newest
 from gateway import commands
 from tests.fakes import Call, Gate
 from tests.flows.conftest import Server
@@ -204,7 +204,7 @@ async def test_a_failure_stays_with_its_branch(server: Server, conversation: Ses
 
 
 def _shown(session: Session) -> list[str]:
-    folded, _first = _window(session)
+    folded = _newest(session).thread
     texts: list[str] = []
     for item in folded.items:
         if isinstance(item, UserMessage):
@@ -290,7 +290,7 @@ async def test_a_page_that_read_its_row_before_the_first_branch_shows_one_way_on
     row = await db.run(Session.objects.get, pk=conversation.pk)
     await commands.branch_message(conversation.owner_id, first.message_id, "uno")
     await server.rest(conversation)
-    folded, _first = await db.run(_window, row)
+    folded = (await db.run(_newest, row)).thread
     users = [item.text for item in folded.items if isinstance(item, UserMessage)]
     branch_event = next(e["seq"] for e in await server.events(conversation) if e.get("name") == "branch")
     # Either it shows one way, or the socket brings the branch event (and the page reloads).
