@@ -86,7 +86,7 @@ class HtmlFace:
 
     async def _event(self, event: Frame) -> str:
         """Long Markdown leaves the event loop: every other chat would wait for it."""
-        if event["branch"] and event["type"] in FORKED:
+        if event.get("branch") and event["type"] in FORKED:
             key = event.get("message_id") or event["reply_id"]
             if siblings := await db.run(branches.siblings_of, event["session_id"], event):
                 self.renderer.siblings[key] = siblings

@@ -4,6 +4,8 @@ import os
 import tempfile
 
 _folder = os.environ.get("BRANCHLINE_TEST_FOLDER") or tempfile.mkdtemp(prefix="branchline-test-", dir="/tmp")
+# Tests that run side by side have a folder each: a database, a Valkey, workspaces.
+_folder = os.path.join(_folder, os.environ.get("PYTEST_XDIST_WORKER", ""))
 for _name in list(os.environ):
     # A developer's own settings and keys must not decide what a test sees.
     if _name.startswith(("BRANCHLINE_", "OPENAI_", "ANTHROPIC_", "GOOGLE_", "GEMINI_", "MISTRAL_", "GROQ_", "OLLAMA_")):

@@ -272,6 +272,7 @@ MEASURE = """
 """
 
 
+@pytest.mark.alone
 def test_a_long_code_block_at_five_hundred_deltas_a_second_leaves_the_page_quick(
     page: Page, provider: Provider
 ) -> None:
@@ -294,6 +295,7 @@ def test_a_long_code_block_at_five_hundred_deltas_a_second_leaves_the_page_quick
     expect(page.locator("#log .code")).to_have_count(1)
 
 
+@pytest.mark.alone
 def test_stop_reacts_at_once_while_code_floods_in(page: Page, provider: Provider) -> None:
     provider.answers = [long_code]
     send(page, "write a lot of code")

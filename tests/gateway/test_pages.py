@@ -29,8 +29,10 @@ async def talk(alice: User) -> Session:
     return await db.run(conversation_of, alice, "Trip <b>")
 
 
-async def post(page: AsyncClient, talk: Session, what: str, **fields: str) -> tuple[int, str]:
-    answer: Any = await page.post(f"/c/{talk.pk}/{what}/", fields)
+async def post(page: AsyncClient, talk: Session, what: str, *, at: str = "", **fields: str) -> tuple[int, str]:
+    """`at` is the address of the page that asks."""
+    headers = {"HX-Current-URL": f"http://testserver/c/{at}/"} if at else {}
+    answer: Any = await page.post(f"/c/{talk.pk}/{what}/", fields, headers=headers)
     await talk.arefresh_from_db()
     return answer.status_code, answer.headers.get("HX-Redirect") or answer.content.decode()
 
@@ -84,7 +86,7 @@ async def test_deleting_the_open_one_goes_to_another_that_offers_the_undo(
     page: AsyncClient, talk: Session, alice: User
 ) -> None:
     other = await db.run(conversation_of, alice, "Other")
-    assert await post(page, talk, "delete", here=talk.pk) == (204, "/")
+    assert await post(page, talk, "delete", at=talk.pk) == (204, "/")
     home: Any = await page.get("/", follow=True)
     assert home.redirect_chain[-1][0] == f"/c/{other.pk}/"
     assert "Deleted “Trip &lt;b&gt;”" in home.content.decode()

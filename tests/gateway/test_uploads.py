@@ -47,11 +47,13 @@ def product(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
     running.stop()
 
 
+@pytest.mark.alone
 def test_nobody_who_is_not_logged_in_makes_the_others_wait(product: Product) -> None:
     waited, _status = longest_wait(product, "/accounts/login/", b"\n" * 5_000_000, {})
     assert waited < 1
 
 
+@pytest.mark.alone
 def test_an_upload_makes_nobody_wait(product: Product) -> None:
     path = f"/conversations/{product.conversation()}/files"
     waited, status = longest_wait(
