@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django import template
+from django.template.defaultfilters import stringfilter
 from django.template.loader import get_template
 from django.utils import timezone
 from django.utils.formats import date_format, number_format
@@ -17,7 +18,7 @@ from chatapp import plain as plain_text
 
 register = template.Library()
 
-register.filter("visible", plain_text.visible)
+register.filter("visible", stringfilter(plain_text.visible))
 register.filter("plain", plain_text.plain)
 
 

@@ -66,6 +66,29 @@ def revoke_token(request: HttpRequest, token_id: int) -> HttpResponse:
     return redirect("settings")
 
 
+# What a person may choose for the look of the pages; nothing is what is usual.
+LOOKS = {"theme": ("", "light", "dark"), "density": ("", "compact")}
+
+
+@login_required
+@require_POST
+def look(request: HttpRequest) -> HttpResponse:
+    """Kept in this browser's cookies, so that a page is drawn so from its first line on."""
+    response = redirect("settings")
+    for name, allowed in LOOKS.items():
+        wanted = request.POST.get(name, "")
+        if wanted not in allowed:
+            raise BadRequest("no such look")
+        _keep(response, name, wanted)
+    messages.success(request, _("The look is saved."))
+    return response
+
+
+def _keep(response: HttpResponse, name: str, value: str) -> None:
+    age = A_YEAR if value else timedelta(0)
+    response.set_cookie(name, value, age, secure=settings.SESSION_COOKIE_SECURE, httponly=True, samesite="Lax")
+
+
 @login_required
 @require_POST
 def language(request: HttpRequest) -> HttpResponse:
@@ -79,13 +102,13 @@ def language(request: HttpRequest) -> HttpResponse:
     # The answer is in the language just chosen.
     with translation.override(translation.get_language_from_request(request)):
         messages.success(request, _("The language is saved."))
-    age = A_YEAR if code else timedelta(0)
-    response.set_cookie(name, code, age, secure=settings.SESSION_COOKIE_SECURE, httponly=True, samesite="Lax")
+    _keep(response, name, code)
     return response
 
 
 urlpatterns = [
     path("settings/", settings_page, name="settings"),
+    path("settings/look/", look, name="look"),
     path("settings/language/", language, name="language"),
     path("settings/tokens/", create_token, name="create_token"),
     path("settings/tokens/<int:token_id>/revoke/", revoke_token, name="revoke_token"),

@@ -17,7 +17,7 @@ const drawer = startDrawer();
 const follow = startFollow(document.getElementById("thread"), document.getElementById("newer"));
 const composer = startComposer(chat, follow);
 const thread = startThread(chat, follow);
-startPlace(chat, follow);
+startPlace(follow);
 const send = startLink(chat, { before: follow.before, after, closed: composer.closed });
 const news = startNews(chat, send);
 

@@ -47,10 +47,6 @@ export function startComposer(chat, follow) {
   const cancel = () => edit("message.send", "", written);
   const files = startAttach(chat, { editing: () => id.value, complain });
   const text = () => (box.value.trim() || id.value || !files.paths().length ? box.value : box.dataset.filesOnly);
-  const attempt = (button) => {
-    next = pending && button;
-    if (!pending && text().trim()) form.requestSubmit(button);
-  };
   const commands = startCommands(box, () => write(""), complain);
   const typed = () => {
     complain("");
@@ -67,7 +63,7 @@ export function startComposer(chat, follow) {
     const queued = !box.value && !id.value && document.querySelector("#queued li:last-child [data-edit]");
     const act = {
       // Only while a reply runs and no message is being changed, there is something to steer.
-      Enter: () => attempt((event.ctrlKey || event.metaKey) && steer.checkVisibility() ? steer : send),
+      Enter: () => form.requestSubmit((event.ctrlKey || event.metaKey) && steer.checkVisibility() ? steer : send),
       Escape: id.value && cancel,
       ArrowUp: queued && (() => queued.click()),
     }[event.key];
@@ -78,17 +74,12 @@ export function startComposer(chat, follow) {
   document.getElementById("cancel-edit").addEventListener("click", cancel);
 
   chat.addEventListener("click", ({ target }) => {
-    const starter = target.closest("[data-starter]");
-    const changes = target.closest("[data-edit], [data-branch]");
-    if (starter) {
-      write(starter.dataset.starter);
-      box.focus();
-      attempt(send);
-    } else if (changes) {
-      const whole = changes.closest(".chip, .msg").querySelector(".whole").content.textContent;
-      const { edit: queued, branch: past } = changes.dataset;
-      edit(queued ? "message.edit" : "message.branch", queued ?? past, whole);
-    }
+    const button = target.closest("[data-edit], [data-branch], .starter");
+    if (!button) return;
+    const { edit: queued, branch: past } = button.dataset;
+    const whole = button.closest(".chip, .msg")?.querySelector(".whole").content.textContent;
+    if (whole === undefined) box.focus();
+    else edit(queued ? "message.edit" : "message.branch", queued ?? past, whole);
   });
 
   form.addEventListener("htmx:ws:before:message:outgoing", (event) => {
@@ -139,7 +130,7 @@ export function startComposer(chat, follow) {
       // What was typed since stays; only what was sent goes.
       else if (written.startsWith(sent.text)) write(written.slice(sent.text.length));
       files.sent(sent.attachments ?? []);
-      if (waits) attempt(waits);
+      if (waits) form.requestSubmit(waits);
     },
     // The page is drawn anew: what was being changed goes on as a draft.
     leaves() {

@@ -16,17 +16,11 @@ export function startDrawer() {
     opener.ariaExpanded = "true";
     look();
   };
-  const linked = () => location.hash === "#files" && open();
 
   opener.addEventListener("click", () => (drawer.open ? drawer.close() : open()));
   drawer.addEventListener("keydown", (event) => event.key === "Escape" && drawer.close());
-  drawer.addEventListener("close", () => {
-    opener.ariaExpanded = String(drawer.open);
-    if (location.hash === "#files") history.replaceState(history.state, "", location.pathname);
-  });
+  drawer.addEventListener("close", () => (opener.ariaExpanded = String(drawer.open)));
   drawer.addEventListener("toggle", look, true);
   NARROW.addEventListener("change", () => drawer.open && open());
-  addEventListener("hashchange", linked);
-  linked();
   return { look };
 }

@@ -1,10 +1,17 @@
 // A request that fails leaves the page as it is and says so: in the line of its own part, or in the toast.
 const toast = document.getElementById("toast");
 
+// Above what is open now, such as the list's sheet.
+function raise() {
+  toast.hidePopover();
+  if (toast.firstElementChild) toast.showPopover();
+}
+
 export function tell(text) {
   const line = document.createElement("p");
   document.getElementById("say").textContent = line.textContent = text;
   toast.replaceChildren(line);
+  raise();
 }
 
 function say(place, failed) {
@@ -24,6 +31,8 @@ document.addEventListener("htmx:error", (event) => say(event.target, true));
 
 // What was chosen is done; what was refused stays open with its reason.
 document.addEventListener("htmx:after:swap", ({ target, detail: { ctx } }) => {
-  if (ctx.request?.method === "POST" && ctx.response.raw.ok) target.closest?.(".popup")?.hidePopover();
+  if (ctx.request?.method !== "POST") return;
+  if (ctx.response.raw.ok) target.closest?.(".popup")?.hidePopover();
+  raise();
 });
-toast.addEventListener("click", ({ target }) => target.closest("#toast-close") && toast.replaceChildren());
+raise();

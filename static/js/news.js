@@ -1,9 +1,6 @@
 // What goes on here, for who looks elsewhere: the tab's title and icon, notifications, and what was seen.
 import { kept } from "./store.js";
 
-// What could turn a text around or hide in it; a system's notification shows it as it is.
-const TRICKS = /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]+/gu;
-
 export function startNews(chat, send) {
   const name = document.getElementById("title");
   const icon = document.getElementById("icon");
@@ -31,7 +28,7 @@ export function startNews(chat, send) {
     try {
       // The tag makes two tabs of one conversation tell it once.
       const options = { body: words[kind], tag: chat.dataset.conversation };
-      const note = new Notification(name.textContent.replace(TRICKS, " ").trim(), options);
+      const note = new Notification(name.textContent, options);
       note.addEventListener("click", () => {
         focus();
         note.close();

@@ -15,7 +15,6 @@ export function startPaste(box, attach, changed) {
     if (files.length && !pasted) attach(files);
     else if (!fits || pasted.length > LONG || pasted.split("\n", LINES + 1).length > LINES) {
       text = pasted;
-      bar.querySelector("b").textContent = text.length.toLocaleString(document.documentElement.lang);
       asText.hidden = !fits;
       bar.hidden = false;
     } else return;

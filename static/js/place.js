@@ -1,12 +1,7 @@
 // Where the reader is: links to messages, and the place kept over reload and back.
-import { keep, kept } from "./store.js";
-
-const SHOWN_MS = 2500;
-
-export function startPlace(chat, follow) {
+export function startPlace(follow) {
   const thread = document.getElementById("thread");
   const log = document.getElementById("log");
-  const key = `place.${chat.dataset.conversation}`;
   const top = (element) => element.getBoundingClientRect().top - thread.getBoundingClientRect().top;
 
   // The element, fetched with all that lies between when it is in an older part.
@@ -31,11 +26,9 @@ export function startPlace(chat, follow) {
     found.scrollIntoView({ block: "start" });
     found.tabIndex = -1;
     found.focus({ preventScroll: true });
-    found.classList.add("here");
-    setTimeout(() => found.classList.remove("here"), SHOWN_MS);
   }
 
-  async function restore(id, offset) {
+  async function restore({ id, offset }) {
     const found = await reach(id);
     if (found) thread.scrollTop += top(found) - offset;
   }
@@ -52,14 +45,13 @@ export function startPlace(chat, follow) {
     below = null;
   });
 
-  addEventListener("pagehide", () => {
+  thread.addEventListener("scrollend", () => {
     const seen = (message) => top(message) + message.clientHeight > 0;
     const first = follow.follows() ? null : [...log.querySelectorAll(":scope > .msg")].find(seen);
-    keep(key, first ? `${first.id} ${top(first)}` : "", "sessionStorage");
+    // Browsers limit how often it may be told.
+    if (first || history.state) history.replaceState(first && { id: first.id, offset: top(first) }, "");
   });
   addEventListener("hashchange", () => (linked() ? show(linked()) : follow.leave()));
-  const [id, offset] = kept(key, "sessionStorage").split(" ");
-  if (linked()) show(linked());
-  // A visit by a link begins at the end.
-  else if (id && performance.getEntriesByType("navigation")[0]?.type !== "navigate") restore(id, offset);
+  if (history.state?.id) restore(history.state);
+  else if (linked()) show(linked());
 }

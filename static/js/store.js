@@ -1,16 +1,16 @@
-// Small things kept in this browser, or in this tab. Storage may be full or closed: then nothing is kept.
-export function kept(name, area = "localStorage") {
+// Small things kept in this browser. Storage may be full or closed: then nothing is kept.
+export function kept(name) {
   try {
-    return window[area].getItem(`branchline.${name}`) ?? "";
+    return localStorage.getItem(`branchline.${name}`) ?? "";
   } catch {
     return "";
   }
 }
 
-export function keep(name, value, area = "localStorage") {
+export function keep(name, value) {
   try {
-    if (value) window[area].setItem(`branchline.${name}`, value);
-    else window[area].removeItem(`branchline.${name}`);
+    if (value) localStorage.setItem(`branchline.${name}`, value);
+    else localStorage.removeItem(`branchline.${name}`);
   } catch {
     // As said above.
   }

@@ -1,32 +1,15 @@
 // What a person does with the thread: copy, link, unfold. Says so when something was done or did not work.
 import { tell } from "./failures.js";
 
-const DONE_MS = 1500;
 const PLAIN = "text/plain";
 
 export function startThread(chat, follow) {
   const log = document.getElementById("log");
-  const say = document.getElementById("say");
   let connections = 0;
 
-  async function copied(button, types, content) {
-    try {
-      await copy(types, content);
-    } catch {
-      tell(say.dataset.notCopied);
-      return false;
-    }
-    say.textContent = say.dataset.copied;
-    button.classList.add("done");
-    setTimeout(() => button.classList.remove("done"), DONE_MS);
-    return true;
-  }
-  const copiedText = (button, text) => copied(button, [PLAIN], { [PLAIN]: text });
-
-  async function copyCode(button) {
-    const code = button.parentElement.querySelector("code");
-    if (!(await copiedText(button, code.textContent))) getSelection().selectAllChildren(code);
-  }
+  const { copied, notCopied, caughtUp } = document.getElementById("say").dataset;
+  const give = (types, content) => copy(types, content).then(() => tell(copied), () => tell(notCopied));
+  const giveText = (text) => give([PLAIN], { [PLAIN]: text });
 
   function fold(code) {
     code.dataset.fold = code.dataset.fold === "open" ? "closed" : "open";
@@ -42,18 +25,18 @@ export function startThread(chat, follow) {
   log.addEventListener("click", ({ target }) => {
     const button = target.closest("button");
     const { copy: source, link } = button?.dataset ?? {};
-    if (button?.matches(".copy")) copyCode(button);
+    if (button?.matches(".copy")) giveText(button.parentElement.querySelector("code").textContent);
     else if (button?.matches(".fold")) fold(button.parentElement);
-    else if (link) copiedText(button, `${location.origin}${location.pathname}#${link}`);
-    else if (source) copied(button, [PLAIN, "text/html"], fetched(source));
-    else if (source === "") copiedText(button, button.closest(".msg").querySelector(".bubble")?.textContent ?? "");
+    else if (link) giveText(`${location.origin}${location.pathname}#${link}`);
+    else if (source) give([PLAIN, "text/html"], fetched(source));
+    else if (source === "") giveText(button.closest(".msg").querySelector(".bubble")?.textContent ?? "");
   });
 
   chat.addEventListener("htmx:ws:after:connection", () => (connections += 1));
 
   return {
     heard({ kind, content }) {
-      if (kind === "caught_up" && connections > 1) log.dataset.caught = say.dataset.caughtUp;
+      if (kind === "caught_up" && connections > 1) log.dataset.caught = caughtUp;
       else if (content?.includes('id="m-')) delete log.dataset.caught;
       // A long block is folded when it closes, but not under the eyes of who reads it.
       if (content?.includes("code long")) settle(follow.follows() ? "closed" : "open");

@@ -48,7 +48,7 @@ def wait_for_rest(page: Page, count: int) -> None:
 def test_a_first_visit_offers_starters_and_streams_the_answer(page: Page) -> None:
     expect(page.locator("#empty")).to_be_visible()
     expect(page.locator("#empty")).to_contain_text("scripted")
-    page.click("[data-starter^='Show me']")
+    page.get_by_role("button", name="See formatting").click()
     expect(page.locator("#empty")).to_be_hidden()
     wait_for_rest(page, 1)
     expect(page.locator("#log .md table")).to_be_visible()

@@ -321,6 +321,8 @@ def test_on_a_phone_the_menu_needs_no_hover_and_the_toast_is_in_reach(page: Page
     page.locator(f"#more-{others[0].pk}").click()
     page.get_by_role("menuitem", name="Delete").click()
     page.get_by_role("button", name="Undo").click()
+    expect(page.locator("#toast")).to_contain_text("“One” is back.")
+    page.get_by_role("button", name="Conversations").click()
     expect(row(page, others[0])).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") == 390
 
