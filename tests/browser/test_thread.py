@@ -365,6 +365,7 @@ def a_call(talk: Session, output: str, args: dict[str, Any], *, truncated: bool 
     )  # fmt: skip
 
 
+@pytest.mark.alone
 def test_a_line_of_a_million_characters_neither_widens_nor_freezes_the_page(
     context: BrowserContext, talk: Session
 ) -> None:
