@@ -14,6 +14,7 @@ import pytest
 import redis
 from django.conf import settings
 from django.contrib.auth.models import User
+from django.db import connection
 
 from gateway import valkey
 
@@ -75,8 +76,15 @@ def live_valkey(valkey_url: str) -> Iterator[redis.Redis]:
 @pytest.fixture
 def server_environment(transactional_db: None) -> dict[str, str]:
     """What a `manage.py` of its own needs to work on this test's database and Valkey."""
+    return os.environ | {"DJANGO_SETTINGS_MODULE": "chatapp.settings", "DATABASE_URL": database_url()}
+
+
+def database_url() -> str:
+    """Of the tests' own database."""
     name = settings.DATABASES["default"]["TEST"]["NAME"]
-    return os.environ | {"DJANGO_SETTINGS_MODULE": "chatapp.settings", "DATABASE_URL": f"sqlite:///{name}"}
+    if connection.vendor == "sqlite":
+        return f"sqlite:///{name}"
+    return os.environ["DATABASE_URL"].replace("/branchline?", f"/{name}?")
 
 
 def _person(name: str, **more: Any) -> User:

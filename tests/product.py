@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +18,8 @@ import httpx
 import psutil
 import websockets
 
+from gateway import valkey
+from gateway.supervisor import WORKER
 from tests.conftest import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -41,26 +44,42 @@ class FakeLLM:
         self.process.wait(10)
 
 
+def database() -> dict[str, str]:
+    """A database of its own on the run's Postgres, or SQLite in the product's folder."""
+    if os.environ.get("TEST_DB") != "pg":
+        return {}
+    from tests.postgres import new_database
+
+    return {"DATABASE_URL": new_database()}
+
+
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Product:
+    SERVERS = 1
+
     def __init__(self, folder: Path, llm: FakeLLM | None = None, **settings: str) -> None:
         self.folder = folder
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        keep = {k: v for k, v in os.environ.items() if not k.startswith("BRANCHLINE_") and k != "REDIS_URL"}
-        self.environment = keep | {
-            "DJANGO_SETTINGS_MODULE": "chatapp.settings",
-            "DATA_DIR": str(folder),
-            "PUBLIC_URL": self.url,
-            "BRANCHLINE_LEASE_SECONDS": "2",
-            "BRANCHLINE_SWEEP_SECONDS": "0.2",
-            "BRANCHLINE_RATE_MESSAGES": "0",
-            "BRANCHLINE_MODEL": "demo",
-        }
+        self.ports = [free_port() for _ in range(self.SERVERS)]
+        self._turns = cycle(self.ports)
+        ours = ("REDIS_URL", "DATABASE_URL")
+        keep = {k: v for k, v in os.environ.items() if not k.startswith("BRANCHLINE_") and k not in ours}
+        self.environment = (
+            keep
+            | database()
+            | {
+                "DJANGO_SETTINGS_MODULE": "chatapp.settings",
+                "DATA_DIR": str(folder),
+                "PUBLIC_URL": f"http://127.0.0.1:{self.ports[0]}",
+                "BRANCHLINE_LEASE_SECONDS": "2",
+                "BRANCHLINE_SWEEP_SECONDS": "0.2",
+                "BRANCHLINE_RATE_MESSAGES": "0",
+                "BRANCHLINE_MODEL": "demo",
+            }
+        )
         if llm is not None:
             address = f"http://127.0.0.1:{llm.port}/v1"
             self.environment |= {"BRANCHLINE_MODEL": "openai:fake", "OPENAI_BASE_URL": address}
@@ -68,7 +87,19 @@ class Product:
         self.process: subprocess.Popen[bytes] | None = None
         self.token = ""
 
+    @property
+    def port(self) -> int:
+        """Of one server after the other, where there are several."""
+        return next(self._turns)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
     def start(self) -> Self:
+        """Also again, after everything was killed; whatever else died, the supervisor starts by itself."""
+        if self.process is not None and self.process.poll() is None:
+            return self
         command = [sys.executable, "manage.py", "up", "--port", str(self.port), "--workers", "0"]
         log = (self.folder / "up.log").open("ab")
         self.process = subprocess.Popen(
@@ -137,6 +168,55 @@ class Product:
 
     def join(self, conversation: str, after: int | str = 0, token: str = "") -> Client:
         return Client(f"ws://127.0.0.1:{self.port}/ws/c/{conversation}/?after={after}", token or self.token)
+
+
+class Cluster(Product):
+    """Two servers and three workers on one database and one Valkey, as an operator of several machines has them. What
+    was killed stays dead until `start`."""
+
+    SERVERS = 2
+    WORKERS = 3
+
+    def __init__(self, folder: Path, llm: FakeLLM | None = None, **settings: str) -> None:
+        super().__init__(folder, llm, **settings)
+        self.socket = folder / "valkey" / "v.sock"
+        self.environment["REDIS_URL"] = f"unix://{self.socket}?db=0"
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> Self:
+        if self._dead("valkey"):
+            valkey.prepare(self.socket, self.socket.parent)
+            self._run("valkey", *valkey.command(self.socket, self.socket.parent))
+            wait_until(lambda: valkey.server_pid(self.socket))
+        if not self.token:
+            self.manage("migrate", "-v", "0")
+        for number, port in enumerate(self.ports):
+            if self._dead(f"server {number}"):
+                self._run(f"server {number}", sys.executable, "manage.py", "serve", "--port", str(port))
+        for number in range(self.WORKERS):
+            if self._dead(f"worker {number}"):
+                self._run(f"worker {number}", sys.executable, "manage.py", *WORKER)
+        for port in self.ports:
+            wait_until(lambda port=port: _listens(port), 40)
+        if not self.token:
+            self.token = self.person("alice")
+        return self
+
+    def _dead(self, name: str) -> bool:
+        return name not in self.processes or self.processes[name].poll() is not None
+
+    def _run(self, name: str, *command: str) -> None:
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(command, cwd=ROOT, env=self.environment, stdout=log, stderr=log)
+
+    def tree(self) -> list[psutil.Process]:
+        alive = [psutil.Process(process.pid) for process in self.processes.values() if process.poll() is None]
+        return alive + [child for process in alive for child in process.children(recursive=True)]
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            process.wait(10)
 
 
 class Client:

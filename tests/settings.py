@@ -22,6 +22,11 @@ os.environ |= {
     "SECRET_KEY": "only-for-tests-" * 4,
 }
 
+if os.environ.get("TEST_DB") == "pg" and "DATABASE_URL" not in os.environ:
+    from tests.postgres import new_database
+
+    os.environ["DATABASE_URL"] = new_database("branchline")
+
 from chatapp.settings import *  # noqa: E402, F403
 
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -13,7 +13,7 @@ import psutil
 import pytest
 import websockets
 
-from tests.product import Client, FakeLLM, Product
+from tests.product import Client, Cluster, FakeLLM, Product
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "5"))
 SEED = int(os.environ.get("CRASH_SEED", "0"))
@@ -29,7 +29,8 @@ def llm() -> Iterator[FakeLLM]:
 
 @pytest.fixture(scope="module")
 def product(tmp_path_factory: pytest.TempPathFactory, llm: FakeLLM) -> Iterator[Product]:
-    running = Product(tmp_path_factory.mktemp("crash"), llm).start()
+    kind = Cluster if os.environ.get("TEST_DB") == "pg" else Product
+    running = kind(tmp_path_factory.mktemp("crash"), llm).start()
     yield running
     running.stop()
 
@@ -63,8 +64,7 @@ async def test_it_loses_doubles_and_blocks_nothing_when_killed_in_mid_reply(prod
         victim = VICTIMS[number % len(VICTIMS)]
         await asyncio.to_thread(product.kill, victim)
     before = client.events
-    if victim is everything:
-        await asyncio.to_thread(product.start)
+    await asyncio.to_thread(product.start)
     await settled(product, conversation)
     check(product.events(conversation), texts, before)
     async with product.join(conversation, before[-1]["seq"] if before else 0) as again:
