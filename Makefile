@@ -6,8 +6,9 @@ PY := .venv/bin/python
 UP ?=
 ROUNDS ?= 200
 SEED ?= 0
+BENCH ?=
 
-.PHONY: help setup run test check messages soak clean
+.PHONY: help setup run test check messages soak bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,6 +37,9 @@ soak: .venv/dev.done ## crash tests with many rounds, on SQLite (ROUNDS=200 SEED
 	@[ -z "$(DB)" ] || [ "$(DB)" = sqlite ] || { echo "make soak knows SQLite only so far, not DB=$(DB)"; exit 2; }
 	@echo "soak: $(ROUNDS) rounds of seed $(SEED)"
 	@CRASH_ROUNDS=$(ROUNDS) CRASH_SEED=$(SEED) $(PY) -m pytest tests/crash
+
+bench: .venv/dev.done ## our speed and cost beside a bare relay's, as a table (BENCH="burst idle --rounds 3")
+	@$(PY) -m tests.bench $(BENCH)
 
 clean: ## remove .venv and caches; your data in var/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
