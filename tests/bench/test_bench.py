@@ -67,7 +67,8 @@ def test_noisy_rounds_count_only_where_there_is_no_other() -> None:
     assert seen.ratio("rate") == pytest.approx(0.01)
     assert "noisy" in table({"burst": seen})[1]
     seen.all += [_burst(100, 1000, 0.0), _burst(300, 1000, 0.1), _burst(200, 1000, 0.0)]
-    assert (seen.median("ours", "rate"), seen.ratio("rate")) == (200, pytest.approx(0.2))
+    assert seen.median("ours", "rate") == 200
+    assert seen.ratio("rate") == pytest.approx(0.2)
     line = table({"burst": seen})[1]
     assert "yes" in line
     assert "3 of 4" in line
