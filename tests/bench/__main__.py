@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -88,8 +89,9 @@ async def measure(bench: Bench, name: str, sides: list[Side], machine: Machine, 
     return taken
 
 
-async def measure_all(bench: Bench, chosen: argparse.Namespace, relay: Relay, machine: Machine) -> dict[str, Seen]:
-    seen = {name: Seen() for name in MEASURES if name in chosen.rows or not chosen.rows}
+async def measure_all(
+    bench: Bench, chosen: argparse.Namespace, relay: Relay, machine: Machine, seen: dict[str, Seen]
+) -> None:
     for number in range(chosen.rounds):
         for name in seen:
             if MEASURES[name].once and number:
@@ -98,8 +100,6 @@ async def measure_all(bench: Bench, chosen: argparse.Namespace, relay: Relay, ma
             _say(f"round {number + 1} of {chosen.rounds}: {name}")
             ordered = sides if number % 2 else sides[::-1]
             seen[name].all.append(await measure(bench, name, ordered, machine, chosen.quiet))
-    _say("")
-    return seen
 
 
 def _say(line: str) -> None:
@@ -128,15 +128,18 @@ async def run(chosen: argparse.Namespace, folder: Path) -> None:
     model = ModelServer(folder, others)
     relay, product = Relay(folder, servers, model), Product(folder, servers, model)
     bench, started = Bench(2 if chosen.quick else 4, product), [model, relay, product]
+    seen = {name: Seen() for name in MEASURES if name in chosen.rows or not chosen.rows}
     try:
         with on(others):
             for server in started:
                 server.start()
-            seen = await measure_all(bench, chosen, relay, Machine([*started]))
+            await measure_all(bench, chosen, relay, Machine([*started]), seen)
     finally:
         for server in reversed(started):
             server.stop()
-    print("\n".join([*table(seen), *bench.lost]))
+        # Also after Ctrl-C: what the rounds so far gave.
+        _say("")
+        print("\n".join([*table(seen), *bench.lost]))
 
 
 def main() -> None:
@@ -150,7 +153,8 @@ def main() -> None:
     gc.disable()
     folder = Path(tempfile.mkdtemp(prefix="branchline-bench-"))
     try:
-        asyncio.run(run(chosen, folder))
+        with suppress(KeyboardInterrupt):
+            asyncio.run(run(chosen, folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
