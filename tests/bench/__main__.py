@@ -84,8 +84,9 @@ async def measure(bench: Bench, name: str, sides: list[Side], machine: Machine, 
         await machine.wait_for_others(patience)
         machine.look()
         taken.figures[side.NAME] = await MEASURES[name].take(bench, side)
-        # What was started anew has clocks of its own.
-        taken.foreign = max(taken.foreign, 0.0 if name == "start" else machine.foreign())
+        # What was started anew has clocks of its own: nobody can tell the others' share.
+        if name != "start":
+            taken.foreign = max(taken.foreign or 0.0, machine.foreign())
     return taken
 
 

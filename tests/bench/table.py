@@ -52,10 +52,14 @@ ROWS = (
 
 @dataclass
 class Round:
-    """A measure's figures by side, and how many cores others used meanwhile."""
+    """A measure's figures by side, and how many cores others used meanwhile, where that could be seen."""
 
     figures: dict[str, Figures] = field(default_factory=dict)
-    foreign: float = 0.0
+    foreign: float | None = None
+
+    @property
+    def noisy(self) -> bool:
+        return self.foreign is not None and self.foreign > NOISE
 
     def ratio(self, figure: str) -> float | None:
         ours, relay = (self.figures.get(side, {}).get(figure) for side in ("ours", "relay"))
@@ -70,11 +74,11 @@ class Seen:
 
     @property
     def noisy(self) -> bool:
-        return all(one.foreign > NOISE for one in self.all)
+        return all(one.noisy for one in self.all)
 
     @property
     def rounds(self) -> list[Round]:
-        return [one for one in self.all if one.foreign <= NOISE or self.noisy]
+        return [one for one in self.all if self.noisy or not one.noisy]
 
     def median(self, side: str, figure: str) -> float | None:
         found = [one.figures[side][figure] for one in self.rounds if figure in one.figures.get(side, {})]
@@ -95,10 +99,10 @@ def table(seen: dict[str, Seen]) -> list[str]:
             continue
         cells = [_number(found.median("relay", row.figure), row.digits), _number(ours, row.digits), _number(ratio, 3)]
         reached = "yes" if row.reached(ours, ratio) else "NO"
-        foreign = statistics.median(one.foreign for one in found.rounds)
+        foreign = [one.foreign for one in found.rounds if one.foreign is not None]
         lines.append(
             f"{row.title:50}{cells[0]:>9}{cells[1]:>9}{cells[2]:>8}  {row.bar_text:15}{reached:9}"
-            f"{len(found.rounds)} of {len(found.all)}  {foreign:.2f}{'  noisy, do not trust' if found.noisy else ''}"
+            f"{len(found.rounds)} of {len(found.all)}  {_number(statistics.median(foreign) if foreign else None, 2)}{'  noisy, do not trust' if found.noisy else ''}"
         )
     return lines
 
