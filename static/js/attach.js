@@ -1,4 +1,4 @@
-// The files that go with the next message: chosen, dropped or pasted, and uploaded at once; the server draws their chips.
+// The files that go with the next message: chosen, dropped or pasted, and uploaded at once. The server draws the chips.
 import { keep, kept } from "./store.js";
 
 export function startAttach(chat, { editing, complain }) {

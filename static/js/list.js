@@ -38,6 +38,10 @@ export function startList() {
     menu.showPopover({ source });
     htmx.ajax("GET", `${row.pathname}menu/?rename`, { source });
   });
+  // Until the answer comes, nothing of another conversation's menu may be pressed.
+  menu.addEventListener("beforetoggle", ({ newState }) => {
+    if (newState === "open") menu.lastElementChild.replaceChildren();
+  });
   menu.addEventListener("focusin", ({ target }) => target.matches("input") && target.select());
 
   setInterval(refresh, EVERY_MS);

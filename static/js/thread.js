@@ -51,7 +51,7 @@ async function fetched(address) {
   return answer.json();
 }
 
-// What is to be copied, by type, may still be on its way: a browser lets us write only as long as it remembers the click.
+// What is to be copied may still be on its way: a browser lets us write only as long as it remembers the click.
 async function copy(types, content) {
   if (navigator.clipboard && window.ClipboardItem) {
     const blob = async (type) => new Blob([(await content)[type]], { type });

@@ -266,8 +266,8 @@ MEASURE = """
   const box = document.getElementById("text");
   let pressed = 0;
   box.addEventListener("keydown", (event) => { pressed = event.timeStamp; });
-  box.addEventListener("input", () => { const at = pressed;
-    requestAnimationFrame(() => setTimeout(() => typed.push(performance.now() - at))); });
+  box.addEventListener("input", () => { const at = pressed; pressed = 0;
+    if (at) requestAnimationFrame(() => setTimeout(() => typed.push(performance.now() - at))); });
 }
 """
 

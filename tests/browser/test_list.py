@@ -73,6 +73,7 @@ def test_the_menu_is_worked_by_keys(page: Page, others: list[Session]) -> None:
         expect(page.locator("#menu")).to_be_hidden()
         expect(button).to_be_focused()
     page.keyboard.press("Enter")
+    expect(page.get_by_role("menuitem", name="Rename")).to_be_focused()
     for key, item in (
         ("ArrowDown", "Pin"),
         ("End", "Delete"),
@@ -84,6 +85,18 @@ def test_the_menu_is_worked_by_keys(page: Page, others: list[Session]) -> None:
         expect(page.get_by_role("menuitem", name=item)).to_be_focused()
     page.mouse.click(700, 300)
     expect(page.locator("#menu")).to_be_hidden()
+
+
+def test_an_open_menu_shows_nothing_of_the_one_before(page: Page, others: list[Session]) -> None:
+    row(page, others[0]).hover()
+    page.locator(f"#more-{others[0].pk}").click()
+    expect(page.get_by_role("menuitem", name="Delete")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.route("**/menu/", lambda _route: None)
+    row(page, others[1]).hover()
+    page.locator(f"#more-{others[1].pk}").click()
+    expect(page.locator("#menu")).to_be_visible()
+    expect(page.get_by_role("menuitem")).to_have_count(0)
 
 
 def test_a_refresh_leaves_an_open_menu_alone(page: Page, others: list[Session]) -> None:
