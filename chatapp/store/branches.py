@@ -137,12 +137,9 @@ def _places(rows: list[Branch], shown: list[Stretch], firsts: dict[int, int]) ->
         index = options.index(current)
         ways = [_newest(rows, option, parent, seq) for option in options]
         place = (parent, seq) if current == parent else (current, firsts.get(current, 0))
-        yield (
-            place,
-            Siblings(
-                index + 1, len(ways), ways[index - 1] if index else None, ways[index + 1] if ways[index + 1 :] else None
-            ),
-        )
+        before = ways[index - 1] if index else None
+        behind = ways[index + 1] if ways[index + 1 :] else None
+        yield place, Siblings(index + 1, len(ways), before, behind)
 
 
 def _newest(rows: list[Branch], option: int, parent: int, seq: int) -> int:

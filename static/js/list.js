@@ -10,7 +10,14 @@ export function startList() {
   const refresh = () => document.hidden || htmx.trigger(list, "refresh");
 
   list.addEventListener("refresh", ({ detail }) => detail?.row && wanted.push(detail.row));
-  list.addEventListener("htmx:before:swap", () => {
+  list.addEventListener("htmx:before:swap", (event) => {
+    const asked = new URL(event.detail.ctx.request.action, location).searchParams.get("until");
+    // Older ones came meanwhile: what was asked before them would take them away again.
+    if (event.target === list && asked !== null && asked !== list.querySelector("[name=until]").value) {
+      event.preventDefault();
+      refresh();
+      return;
+    }
     const focused = document.activeElement;
     if (!list.contains(focused)) return;
     const rows = [...list.querySelectorAll(".row")];

@@ -357,10 +357,7 @@ def test_older_conversations_are_reached_by_keyboard(page: Page, alice: User) ->
         )
         for n in range(299)
     )  # fmt: skip
-    # A page that opens looks at its list again; what it had asked for before must not come in between.
-    with page.expect_response(lambda answer: "/list/" in answer.url):
-        page.reload()
-    page.wait_for_load_state("networkidle")
+    page.reload()
     expect(page.locator("#list .row")).to_have_count(200)
     page.locator("#list .row").last.focus()
     # Past the row's own menu.

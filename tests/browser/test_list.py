@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from django.contrib.auth.models import User
 from django.utils import timezone
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, Route, expect
 
 from chatapp.models import Session
 from chatapp.store import deletion
@@ -360,3 +360,31 @@ def test_axe_finds_nothing_in_list_menu_toast_and_search(page: Page, others: lis
     page.goto("/search/?q=needle")
     found += Axe().run(page).response["violations"]
     assert [(problem["id"], problem["nodes"][0]["html"], problem["nodes"][0]["any"][:1]) for problem in found] == []
+
+
+def test_a_refresh_that_was_asked_before_older_ones_came_does_not_take_them_away(page: Page, alice: User) -> None:
+    now = timezone.now()
+    Session.objects.bulk_create(
+        Session(
+            id=f"c{n:04}", owner=alice, root_id=f"c{n:04}", agent_id="main", title=f"talk {n}.",
+            updated_at=now - timedelta(days=1, minutes=n),
+        )
+        for n in range(250)
+    )  # fmt: skip
+    refresh(page)
+    expect(page.locator("#list .row")).to_have_count(200)
+    held: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        held.append(route)
+        if len(held) > 1:
+            route.continue_()
+
+    page.route(re.compile(r"/list/\?"), hold_the_first)
+    with page.expect_request(re.compile(r"/list/\?")):
+        page.evaluate("htmx.trigger(document.getElementById('list'), 'refresh')")
+    page.get_by_role("button", name="Older conversations").click()
+    expect(page.locator("#list .row")).to_have_count(253)
+    with page.expect_response(re.compile(r"/list/\?.*until=end")):
+        held[0].continue_()
+    expect(page.locator("#list .row")).to_have_count(253)
