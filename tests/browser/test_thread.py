@@ -379,7 +379,7 @@ def test_a_line_of_a_million_characters_neither_widens_nor_freezes_the_page(
         ".observe({type: 'longtask'})"
     )
     page.get_by_role("button", name="Show all").click()
-    expect(page.locator(".tool-output .more")).to_contain_text("only its beginning")
+    expect(page.locator(".tool-output .rest")).to_contain_text("only its beginning")
     page.locator(".tool-output pre").evaluate("e => { e.scrollTop = e.scrollHeight; return e.offsetHeight }")
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert page.evaluate("document.getElementById('thread').scrollWidth <= 390")
