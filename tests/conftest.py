@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import redis
 from django.conf import settings
@@ -19,6 +20,10 @@ from django.db import connection
 from gateway import valkey
 
 FOLDER = Path(os.environ["BRANCHLINE_TEST_FOLDER"])
+
+# A busy machine is no finding; what must be quick is measured elsewhere.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
