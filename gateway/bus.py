@@ -21,6 +21,7 @@ WAKE = "wake"
 STREAM_LENGTH = 2000
 STREAM_SECONDS = 600
 LISTEN_SECONDS = 15.0
+PAGE = 100
 
 # One delta: append to its block's text and to the stream. ARGV: generation, session, block id, meta, byte offset,
 # text, entry, whole (1 rewrites the block). Frames of an older generation and repeats (a retry of a call whose answer
@@ -221,7 +222,7 @@ class Bus:
         texts = tuple((rows[i], rows[i + 1].decode()) for i in range(1, len(rows), 2))
         return Snapshot(rows[0].decode(), texts)
 
-    async def read(self, conversation_id: str, after: str, count: int = 100) -> list[tuple[str, dict[bytes, bytes]]]:
+    async def read(self, conversation_id: str, after: str, count: int = PAGE) -> list[tuple[str, dict[bytes, bytes]]]:
         rows: Any = await self.client.xrange(stream_key(conversation_id), f"({after}", "+", count=count)
         return [(entry_id.decode(), fields) for entry_id, fields in rows]
 

@@ -12,7 +12,7 @@ import orjson
 
 from chatapp.store import db
 from chatapp.store import feed as rows
-from gateway.bus import AWAY, Bus
+from gateway.bus import AWAY, PAGE, Bus
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Follower:
                     continue
                 if batch := await self._take(entries):
                     yield batch
-                if not entries and (batch := await self._wait(rung)):
+                if len(entries) < PAGE and (batch := await self._wait(rung)):
                     yield batch
 
     async def _wait(self, rung: asyncio.Event) -> list[Frame]:
