@@ -21,9 +21,9 @@ from chatapp.store.writer import Writer, Written, conversation, held
 def due(lane: str, limit: int) -> list[str]:
     """Sessions whose doorbell of record rang and that nobody holds, and those whose lease lapsed; oldest first."""
     now = database_now()
-    free = Q(lease_until=None) | Q(lease_until__lt=now)
-    rang = Q(wake_at__lte=now) | Q(lease_until__lt=now)
-    rows = Session.objects.filter(free, rang, lane=lane, root__deleted_at=None)
+    lapsed = Q(lease_until__lt=now) | Q(lease_until__gt=now + 2 * lease())
+    rang = Q(wake_at__lte=now) | Q(wake_at__gt=now, root__updated_at__gt=now)
+    rows = Session.objects.filter(lapsed | Q(rang, lease_until=None), lane=lane, root__deleted_at=None)
     return list(rows.order_by(F("wake_at").asc(nulls_first=True)).values_list("pk", flat=True)[:limit])
 
 
@@ -60,9 +60,11 @@ def lease() -> timedelta:
 
 
 def _claimable(writer: Writer, session: Session) -> bool:
+    """A lease longer than anybody takes one, or a change that is still to come: the clock was set back meanwhile."""
     if session.lease_until is not None:
-        return session.lease_until < writer.now
-    return session.wake_at is not None and session.wake_at <= writer.now
+        return not writer.now <= session.lease_until <= writer.now + 2 * lease()
+    set_back = writer.root.updated_at > writer.now
+    return session.wake_at is not None and (session.wake_at <= writer.now or set_back)
 
 
 def _wait_for_slot(writer: Writer, session: Session) -> None:
