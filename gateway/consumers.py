@@ -174,6 +174,8 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         self.socket = Socket(credentials, lambda code: self.close(code=code))
         gateway().sockets.open.add(self.socket)
         after = _after(parse_qs(self.scope["query_string"].decode()).get("after", ["0"])[0])
+        # The page says from its first frame on what it has seen; a program may never do it.
+        self.window.acknowledging = not as_json
         face = JsonFace() if as_json else HtmlFace(self.conversation_id, after or 0, language_of(self.scope))
         self.reader = asyncio.create_task(self._follow(face, after))
 

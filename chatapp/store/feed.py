@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import orjson
 from django.db.models import Q, QuerySet
 
 from chatapp.models import Event, Session
 from chatapp.runtime.events import Envelope
 
 PAGE = 500
+PAGE_BYTES = 256 * 1024
+FIRST_STEP = 8
 ENDS = ("TEXT_BLOCK_END", "THINKING_BLOCK_END", "TOOL_CALL_END")
 
 
@@ -22,11 +25,24 @@ def flat(event: Event) -> dict[str, Any]:
 
 
 def events_after(conversation_id: str, seq: int, limit: int = PAGE, upto: int | None = None) -> list[dict[str, Any]]:
-    """Events n+1 and on, in order, as flat envelopes."""
+    """Events n+1 and on, in order, as flat envelopes; fewer than there are once they are `PAGE_BYTES` together.
+
+    Asked for in growing bits: a reader that stalls must not hold a page of large events in memory.
+    """
     rows = Event.objects.filter(conversation_id=conversation_id, seq__gt=seq).order_by("seq")
     if upto is not None:
         rows = rows.filter(seq__lte=upto)
-    return [flat(event) for event in rows[:limit]]
+    events: list[dict[str, Any]] = []
+    size, step = 0, FIRST_STEP
+    while size < PAGE_BYTES and len(events) < limit:
+        step = min(step, limit - len(events))
+        found = [flat(event) for event in rows.filter(seq__gt=events[-1]["seq"] if events else seq)[:step]]
+        events += found
+        if len(found) < step:
+            break
+        size += sum(len(orjson.dumps(event)) for event in found)
+        step *= 4
+    return events
 
 
 def filtered(conversation_id: str, seq: int, source: str, session_id: str) -> QuerySet[Event]:
