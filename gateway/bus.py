@@ -18,14 +18,17 @@ logger = logging.getLogger(__name__)
 
 AWAY = (RedisError, OSError)
 WAKE = "wake"
+RING = b"1"
 STREAM_LENGTH = 2000
 STREAM_SECONDS = 600
 LISTEN_SECONDS = 15.0
 PAGE = 100
+TOLD_BYTES = 256 * 1024
 
-# One delta: append to its block's text and to the stream. ARGV: generation, session, block id, meta, byte offset,
-# text, entry, whole (1 rewrites the block). Frames of an older generation and repeats (a retry of a call whose answer
-# was lost) change nothing; -1 asks for the whole block, since Valkey lost a part of it.
+# One delta: append to its block's text and to the stream, and tell the viewers the entry, its id and the id before it.
+# ARGV: generation, session, block id, meta, byte offset, text, entry, whole (1 rewrites the block), bell. Frames of an
+# older generation and repeats (a retry of a call whose answer was lost) change nothing; -1 asks for the whole block,
+# since Valkey lost a part of it.
 DELTA = """
 local fence = tonumber(redis.call('HGET', KEYS[4], ARGV[2]) or '0')
 local generation = tonumber(ARGV[1])
@@ -40,7 +43,10 @@ else
   redis.call('APPEND', KEYS[2], ARGV[6])
 end
 redis.call('HSET', KEYS[3], ARGV[3], ARGV[4])
-redis.call('XADD', KEYS[1], 'MAXLEN', '~', 2000, '*', 'd', ARGV[7])
+local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+local before = last[1] and last[1][1] or '0-0'
+local id = redis.call('XADD', KEYS[1], 'MAXLEN', '~', 2000, '*', 'd', ARGV[7])
+redis.call('PUBLISH', ARGV[9], before .. ' ' .. id .. ' ' .. ARGV[7])
 for i = 1, 4 do redis.call('EXPIRE', KEYS[i], 3600) end
 return 1
 """
@@ -84,6 +90,56 @@ class Snapshot:
     blocks: tuple[tuple[bytes, str], ...]
 
 
+Entry = tuple[str, dict[bytes, bytes]]
+
+
+class Watch:
+    """One viewer's doorbell: entries it was told, or just that there is something to look for in the stream."""
+
+    def __init__(self) -> None:
+        self.rang = asyncio.Event()
+        self._look = True
+        self._told: list[tuple[str, Entry]] = []
+        self._bytes = 0
+
+    def ring(self) -> None:
+        self._look = True
+        self._forget()
+        self.rang.set()
+
+    def tell(self, before: str, entry_id: str, delta: bytes) -> None:
+        """A new delta and the id of the entry before it. A viewer that does not come for them looks later."""
+        self._bytes += len(delta)
+        if self._bytes > TOLD_BYTES:
+            self.ring()
+        elif not self._look:
+            self._told.append((before, (entry_id, {b"d": delta})))
+        self.rang.set()
+
+    def take(self, cursor: str) -> list[Entry] | None:
+        """What comes after `cursor`; None when only the stream knows."""
+        told, look, self._look = self._told, self._look, False
+        self._forget()
+        self.rang.clear()
+        entries: list[Entry] = []
+        for before, entry in told:
+            if before == cursor:
+                entries.append(entry)
+                cursor = entry[0]
+            elif _number(entry[0]) > _number(cursor):
+                return None
+            # Else it was told while the stream was read, and is known from there.
+        return None if look else entries
+
+    def _forget(self) -> None:
+        self._told, self._bytes = [], 0
+
+
+def _number(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, count = entry_id.partition("-")
+    return int(milliseconds), int(count)
+
+
 class Bus:
     """Connections of one process. `on_wake` hears the doorbells of sessions; viewers watch conversations.
 
@@ -103,7 +159,7 @@ class Bus:
         self.doorbells = doorbells
         self._pubsub: Any = None
         self._silent = 0
-        self._bells: dict[str, set[asyncio.Event]] = {}
+        self._bells: dict[str, set[Watch]] = {}
         self._subscribed: dict[str, asyncio.Future[None]] = {}
         self._delta = self.client.register_script(DELTA)
         self._snapshot = self.client.register_script(SNAPSHOT)
@@ -161,31 +217,39 @@ class Bus:
             if future is not None and not future.done():
                 future.set_result(None)
             # Who looked before this answer may have missed a doorbell.
-            for event in self._bells.get(channel, ()):
-                event.set()
+            for watch in self._bells.get(channel, ()):
+                watch.ring()
         elif message["type"] == "message" and self.doorbells:
             if channel == WAKE:
                 self.on_wake(message["data"].decode())
             else:
-                for event in self._bells.get(channel, ()):
-                    event.set()
+                self._tell(self._bells.get(channel, ()), message["data"])
+
+    def _tell(self, watches: Iterable[Watch], told: bytes) -> None:
+        if told == RING:
+            for watch in watches:
+                watch.ring()
+            return
+        before, entry_id, delta = told.split(b" ", 2)
+        for watch in watches:
+            watch.tell(before.decode(), entry_id.decode(), delta)
 
     def ring_all(self) -> None:
-        for events in self._bells.values():
-            for event in events:
-                event.set()
+        for watches in self._bells.values():
+            for watch in watches:
+                watch.ring()
 
     @asynccontextmanager
-    async def watch(self, conversation_id: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set when something was published. Subscribed before it is handed out, where Valkey is up."""
-        channel, event = bell(conversation_id), asyncio.Event()
+    async def watch(self, conversation_id: str) -> AsyncIterator[Watch]:
+        """A doorbell that rings when something was published; subscribed before it is handed out, if Valkey is up."""
+        channel, watch = bell(conversation_id), Watch()
         watchers = self._bells.setdefault(channel, set())
-        watchers.add(event)
+        watchers.add(watch)
         await self._subscribe(channel, first=len(watchers) == 1)
         try:
-            yield event
+            yield watch
         finally:
-            watchers.discard(event)
+            watchers.discard(watch)
             if not watchers and self._bells.get(channel) is watchers:
                 del self._bells[channel]
                 await self._unsubscribe(channel)
@@ -222,7 +286,7 @@ class Bus:
         texts = tuple((rows[i], rows[i + 1].decode()) for i in range(1, len(rows), 2))
         return Snapshot(rows[0].decode(), texts)
 
-    async def read(self, conversation_id: str, after: str, count: int = PAGE) -> list[tuple[str, dict[bytes, bytes]]]:
+    async def read(self, conversation_id: str, after: str, count: int = PAGE) -> list[Entry]:
         rows: Any = await self.client.xrange(stream_key(conversation_id), f"({after}", "+", count=count)
         return [(entry_id.decode(), fields) for entry_id, fields in rows]
 

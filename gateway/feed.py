@@ -12,7 +12,7 @@ import orjson
 
 from chatapp.store import db
 from chatapp.store import feed as rows
-from gateway.bus import AWAY, PAGE, Bus
+from gateway.bus import AWAY, PAGE, Bus, Entry, Watch
 
 logger = logging.getLogger(__name__)
 
@@ -40,27 +40,38 @@ class Follower:
 
     async def frames(self) -> AsyncIterator[list[Frame]]:
         """Batches of frames for ever; the reader pulls, so it is never ahead of its client by more than a batch."""
-        async with self.bus.watch(self.conversation_id) as rung:
+        async with self.bus.watch(self.conversation_id) as watch:
             async for batch in self._replay():
                 yield batch
             while True:
-                rung.clear()
                 try:
-                    entries = await self.bus.read(self.conversation_id, self._cursor)
+                    entries = await self._entries(watch)
                 except AWAY:
                     async for batch in self._without_valkey():
                         yield batch
+                    watch.ring()
                     continue
                 if batch := await self._take(entries):
                     yield batch
-                if len(entries) < PAGE and (batch := await self._wait(rung)):
+                if not watch.rang.is_set() and (batch := await self._wait(watch)):
                     yield batch
 
-    async def _wait(self, rung: asyncio.Event) -> list[Frame]:
+    async def _entries(self, watch: Watch) -> list[Entry]:
+        """As the doorbell told them, or from the stream where that may not be all."""
+        told = watch.take(self._cursor)
+        if told is not None:
+            return told
+        entries = await self.bus.read(self.conversation_id, self._cursor)
+        if len(entries) == PAGE:
+            watch.ring()
+        return entries
+
+    async def _wait(self, watch: Watch) -> list[Frame]:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.heal):
-                await rung.wait()
+                await watch.rang.wait()
                 return []
+        watch.ring()
         return await self._from_rows(None)
 
     # Joining
@@ -92,7 +103,7 @@ class Follower:
 
     # Following
 
-    async def _take(self, entries: list[tuple[str, dict[bytes, bytes]]]) -> list[Frame]:
+    async def _take(self, entries: list[Entry]) -> list[Frame]:
         frames: list[Frame] = []
         for entry_id, fields in entries:
             self._cursor = entry_id

@@ -14,6 +14,7 @@ import orjson
 from chatapp.runtime.events import BlockRef, DeltaType, Envelope
 from gateway.bus import (
     AWAY,
+    RING,
     STREAM_LENGTH,
     STREAM_SECONDS,
     WAKE,
@@ -132,7 +133,7 @@ class Publisher:
             await self.flush()
 
     async def flush(self) -> None:
-        """Events first, then the deltas that are due, then one doorbell for each conversation."""
+        """Events first, then a doorbell for each of their conversations, then the deltas that are due."""
         commands = list(self._queue)
         conversations = dict(self._rung)
         lost, self._lost = self._lost, set()
@@ -144,12 +145,12 @@ class Publisher:
             conversations[conversation] = None
         for conversation in conversations:
             commands.append(("EXPIRE", stream_key(conversation), STREAM_SECONDS))
+            commands.append(("PUBLISH", bell(conversation), RING))
         first_delta = len(commands)
         sending = self._due_blocks()
         for gathered, command in sending:
             commands.append(command)
             conversations[gathered.ref.conversation_id] = None
-        commands += [("PUBLISH", bell(conversation), "1") for conversation in conversations]
         if not commands:
             return
         try:
@@ -191,7 +192,7 @@ class Publisher:
         command = (
             "EVALSHA", self.bus.delta_sha, 4, stream_key(conversation), block_key(conversation, ref.block_id),
             open_key(conversation), fence_key(conversation), ref.generation, ref.session_id, ref.block_id, meta,
-            gathered.sent_bytes, text, entry, int(gathered.rewrite),
+            gathered.sent_bytes, text, entry, int(gathered.rewrite), bell(conversation),
         )  # fmt: skip
         gathered.sent += len(text)
         gathered.sent_bytes += len(text.encode())

@@ -14,6 +14,7 @@ from openai.resources.chat import AsyncChat, AsyncCompletions
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta, ChoiceDeltaToolCall
 from pydantic import BaseModel
+from pydantic_ai._utils import Unset
 from pydantic_ai.exceptions import ModelConnectionError
 from pydantic_ai.messages import FinishReason, ModelResponseStreamEvent
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIStreamedResponse
@@ -140,6 +141,15 @@ class StreamedChat(OpenAIStreamedResponse):
 
     _slots: dict[int | None, _Slot] = field(default_factory=dict, init=False)
     _places: int = field(default=0, init=False)
+
+    async def _validate_response(self) -> AsyncIterator[ChatCompletionChunk]:
+        """The chunks past the lock and the cancel scope that guard each against a second reader: there is none."""
+        first = await self._response.peek()
+        if not isinstance(first, Unset):
+            yield first
+            assert self._response._source_iter is not None
+            async for chunk in self._response._source_iter:
+                yield chunk
 
     def _map_tool_call_delta(self, choice: Choice) -> Iterable[ModelResponseStreamEvent]:
         for delta in choice.delta.tool_calls or []:

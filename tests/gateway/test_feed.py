@@ -166,6 +166,29 @@ async def test_it_shows_no_block_that_has_ended(
     assert live_valkey.hgetall(open_key(conversation.pk)) == {}
 
 
+async def test_it_takes_deltas_from_the_doorbell_and_leaves_the_stream_alone(
+    running: Gateway, conversation: Session, turn: Turn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    viewer = Viewer(running, conversation)
+    await viewer.until("caught_up")
+    await turn.say("one ")
+    await viewer.until("delta")
+    reads = []
+    read = running.bus.read
+
+    async def counted(*args: Any, **more: Any) -> Any:
+        reads.append(args)
+        return await read(*args, **more)
+
+    monkeypatch.setattr(running.bus, "read", counted)
+    texts = []
+    for word in ("two ", "three ", "four "):
+        await turn.say(word)
+        texts.append((await viewer.next())["text"])
+    assert texts == ["two ", "three ", "four "]
+    assert reads == []
+
+
 async def test_it_heals_a_lost_doorbell(running: Gateway, conversation: Session) -> None:
     viewer = Viewer(running, conversation, heal=0.2)
     await viewer.until("caught_up")
