@@ -110,9 +110,10 @@ class Writer:
 def conversation(conversation_id: str) -> Iterator[Writer]:
     """Lock the conversation, let the caller write, number and store its events, commit."""
     with transaction.atomic():
-        root = Session.objects.select_for_update().filter(pk=conversation_id, deleted_at=None).first()
-        if root is None:
-            raise NotFound("No such conversation.")
+        try:
+            root = Session.objects.select_for_update().get(pk=conversation_id, deleted_at=None)
+        except Session.DoesNotExist:
+            raise NotFound("No such conversation.") from None
         writer = Writer(root, database_now())
         yield writer
         writer.flush()
