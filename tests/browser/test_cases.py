@@ -12,9 +12,10 @@ from django.conf import settings
 from playwright.sync_api import BrowserContext, Page, expect
 
 from chatapp.models import Event, Message, Session
-from tests.browser.conftest import Provider, Wire
+from tests.browser.conftest import Provider
 from tests.browser.test_chat import SLOW, WORDS, send, send_when_free, wait_for_rest, wait_for_word, words
 from tests.runtime.provider_server import answer, call, chunk, sse, stream_head, text
+from tests.wire import Wire
 
 ANSI = (
     "\x1b[31mred\x1b[0m \x1b]8;;https://evil.example/\x1b\\link\x1b]8;;\x1b\\ \x1b[2K\x1b[1Gcursor\x07 bell\n"

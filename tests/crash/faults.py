@@ -1,4 +1,5 @@
-"""What goes wrong around the product in mid-reply: Valkey or the database away, a full disk, a host that comes back."""
+"""What goes wrong around the product in mid-reply: Valkey or the database away, a full disk, a host that comes back,
+a worker that dies, viewers whose line goes silent."""
 
 from __future__ import annotations
 
@@ -16,14 +17,28 @@ from urllib.parse import parse_qs, urlsplit
 import psutil
 import psycopg
 import pytest
+import redis
 
+from tests.conftest import wait_until
 from tests.crash.test_kill import SEED, check, follow_for, server_of, settled, strip, valkey_of
-from tests.product import Cluster, FakeLLM
+from tests.product import Client, Cluster, FakeLLM
+from tests.wire import Wire
 
-# Shorter than what the operator may meet; `make soak` sets the real length.
-AWAY_SECONDS = float(os.environ.get("CRASH_AWAY_SECONDS", "2"))
-ROUNDS = max(1, int(os.environ.get("CRASH_ROUNDS", "5")) // 5)
+ROUNDS = max(1, int(os.environ.get("CRASH_ROUNDS", "5")) // 20)
+VALKEY_AWAY, DATABASE_AWAY = 30, 10
 LEASE = 2.0
+# A silent line is given up after its ping and what is waited for the answer.
+PING = 20 + 30
+VIEWERS = 100
+TICKET = """
+import django_rq
+from gateway import jobs
+django_rq.get_queue("default").enqueue(jobs.run, "ticket")
+"""
+BACKGROUND = """
+from chatapp.models import Session
+Session.objects.filter(pk="{}").update(lane="background")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +83,7 @@ async def whole(cluster: Cluster, fault: object, number: int) -> None:
 async def test_it_goes_on_when_valkey_was_away(cluster: Cluster, number: int) -> None:
     def away() -> None:
         cluster.kill(valkey_of)
-        time.sleep(AWAY_SECONDS)
+        time.sleep(VALKEY_AWAY)
 
     await whole(cluster, away, number)
 
@@ -77,7 +92,7 @@ async def test_it_goes_on_when_valkey_was_away(cluster: Cluster, number: int) ->
 async def test_it_goes_on_when_the_database_was_away(cluster: Cluster, number: int) -> None:
     def away() -> None:
         with database_away(cluster):
-            time.sleep(AWAY_SECONDS)
+            time.sleep(DATABASE_AWAY)
 
     await whole(cluster, away, number)
 
@@ -122,6 +137,48 @@ async def test_it_loses_nothing_when_the_servers_are_told_to_end(cluster: Cluste
         psutil.wait_procs(servers, timeout=20)
 
     await whole(cluster, terminate, number)
+
+
+def worker_of(process: psutil.Process) -> bool:
+    """A worker or the process of its job."""
+    return "rqworker" in process.cmdline()
+
+
+@pytest.mark.parametrize("number", range(ROUNDS))
+async def test_it_goes_on_with_a_background_reply_when_workers_die(cluster: Cluster, number: int) -> None:
+    rng = random.Random(SEED * 1000 + number)
+    conversation = cluster.conversation()
+    cluster.manage("shell", "-c", BACKGROUND.format(conversation))
+    text = "[[n=300 rate=100]] in the background"
+    assert cluster.api("POST", f"/conversations/{conversation}/messages", text=text).status_code == 202
+    cluster.manage("shell", "-c", TICKET)
+    async with cluster.join(conversation) as client:
+        await client.until(lambda frame: frame["kind"] == "delta", 30)
+        await follow_for(client, rng.uniform(0, 1))
+    await asyncio.to_thread(cluster.kill, worker_of)
+    await asyncio.to_thread(cluster.start)
+    async with asyncio.timeout(60):
+        # Who gives out tickets comes later; the rows say what is due to whoever has one.
+        while cluster.api("GET", f"/conversations/{conversation}").json()["state"] != "idle":
+            await asyncio.to_thread(cluster.manage, "shell", "-c", TICKET)
+    check(cluster.events(conversation), [text], client.events)
+
+
+async def test_viewers_whose_line_went_silent_leave_nothing(cluster: Cluster) -> None:
+    conversation = cluster.conversation()
+    wire = Wire(cluster.ports[0])
+    with redis.Redis(unix_socket_path=str(cluster.socket)) as valkey:
+        port = int(wire.url.rsplit(":", 1)[1])
+        viewers = [Client(f"ws://127.0.0.1:{port}/ws/c/{conversation}/?after=0", cluster.token) for _ in range(VIEWERS)]
+        for viewer in viewers:
+            await viewer.__aenter__()
+            await viewer.until(lambda frame: frame["kind"] == "caught_up")
+        assert valkey.pubsub_channels("bell:*")
+        wire.hang()
+        await asyncio.to_thread(wait_until, lambda: not valkey.pubsub_channels("bell:*"), PING * 1.5)
+    wire.close()
+    for viewer in viewers:
+        viewer.ws.transport.abort()
 
 
 async def test_a_full_disk_is_told_and_nothing_is_damaged(cluster: Cluster) -> None:
