@@ -36,7 +36,8 @@ messages: .venv/dev.done ## take the texts of templates and code into the .po fi
 
 soak: .venv/dev.done ## crash and fault tests with many rounds (ROUNDS=200 SEED=0, DB=pg for two servers on Postgres)
 	@echo "soak: $(ROUNDS) rounds of seed $(SEED) on $(DB)"
-	@TEST_DB=$(DB) CRASH_ROUNDS=$(ROUNDS) CRASH_SEED=$(SEED) $(PY) -m pytest tests/crash/test_kill.py tests/crash/faults.py
+	@TEST_DB=$(DB) CRASH_ROUNDS=$(ROUNDS) CRASH_SEED=$(SEED) FUZZ_EXAMPLES=$(ROUNDS) \
+	  $(PY) -m pytest tests/crash/test_kill.py tests/crash/faults.py tests/gateway/test_api_fuzz.py
 
 bench: .venv/dev.done ## our speed and cost beside a bare relay's, as a table (BENCH="burst idle --rounds 3")
 	@$(PY) -m tests.bench $(BENCH)

@@ -16,6 +16,7 @@ import redis
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
+from django.db.models.signals import post_migrate
 
 from gateway import valkey
 
@@ -54,6 +55,19 @@ def wait_until(done: Any, seconds: float = 10) -> Any:
             raise AssertionError(f"not within {seconds} s: {done}")
         time.sleep(0.01)
     return answer
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> None:
+    """What a migration leaves for good is not emptied and made anew after each test: that took longer than most."""
+    names = connection.introspection.django_table_names
+
+    def emptied(*args: Any, **more: Any) -> list[str]:
+        return [name for name in names(*args, **more) if name not in ("auth_permission", "django_content_type")]
+
+    connection.introspection.django_table_names = emptied
+    post_migrate.receivers = []
+    post_migrate.sender_receivers_cache.clear()
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, re_path
 from django.utils.translation import gettext_noop
 from django.views.decorators.csrf import csrf_exempt
 from ninja import NinjaAPI
@@ -102,7 +102,7 @@ def openapi(request: HttpRequest) -> HttpResponse:
 
 
 @csrf_exempt
-def nowhere(request: HttpRequest, rest: str = "") -> HttpResponse:
+def nowhere(request: HttpRequest) -> HttpResponse:
     return problems.not_found(request)
 
 
@@ -115,6 +115,6 @@ def addresses() -> list[URLPattern]:
         path("openapi.json", csrf_exempt(openapi), name="openapi"),
         path("docs", docs_page(document), name="api_docs"),
         *own,
-        path("", nowhere),
-        path("<path:rest>", nowhere),
+        # With any characters, a line end too.
+        re_path("", nowhere),
     ]
