@@ -65,7 +65,7 @@ def django_db_setup(django_db_setup: None) -> None:
     def emptied(*args: Any, **more: Any) -> list[str]:
         return [name for name in names(*args, **more) if name not in ("auth_permission", "django_content_type")]
 
-    connection.introspection.django_table_names = emptied
+    connection.introspection.django_table_names = emptied  # type: ignore[method-assign]
     post_migrate.receivers = []
     post_migrate.sender_receivers_cache.clear()
 

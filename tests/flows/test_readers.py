@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import psutil
@@ -13,7 +15,7 @@ import redis
 import websockets
 
 from tests.conftest import wait_until
-from tests.product import Client, FakeLLM, Product
+from tests.product import ROOT, Client, FakeLLM, Product
 
 STORM = 500
 GONE = 100
@@ -146,3 +148,11 @@ async def test_readers_that_are_gone_without_a_word_leave_nothing(product: Produ
     await asyncio.to_thread(wait_until, lambda: bells(valkey) == 0)
     await asyncio.to_thread(wait_until, lambda: len(server(product).net_connections("tcp")) <= connections)
     await said(product, conversation, "[[n=3]] still there?")
+
+
+def test_a_socket_has_no_last_hour(product: Product) -> None:
+    """The server's own default ends each after a day, in a way that a browser takes for wanted."""
+    look = "import gateway.server as s; print(s.Server(None, '127.0.0.1', 0).websocket_timeout)"
+    command = [sys.executable, "-c", f"import django; django.setup(); {look}"]
+    done = subprocess.run(command, env=product.environment, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "-1", done.stderr

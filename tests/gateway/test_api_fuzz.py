@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import schemathesis
@@ -31,7 +32,7 @@ class Target:
         self.product = product
         self.conversation = ""
 
-    def aim(self, case: Case) -> None:
+    def aim(self, case: Case[Any]) -> None:
         """Ids of nothing are answered 404 before anything else is looked at: some must be real."""
         if not self.conversation or self.product.api("GET", f"/conversations/{self.conversation}").status_code == 404:
             self.conversation = self.product.conversation()
@@ -54,7 +55,7 @@ api.config.phases.coverage.enabled = EXAMPLES > 4
 
 @api.parametrize()
 @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
-def test_every_answer_is_one_that_the_document_names(case: Case, target: Target) -> None:
+def test_every_answer_is_one_that_the_document_names(case: Case[Any], target: Target) -> None:
     target.aim(case)
     headers = {"Authorization": f"Bearer {target.product.token}"}
     response = case.call(base_url=target.product.url, headers=headers, timeout=20)
