@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
 from django.db.models import F, Value
 from django.db.models.functions import Least
 from django.utils import timezone
@@ -13,6 +12,7 @@ from django.utils import timezone
 from chatapp.models import Session
 from chatapp.runtime.declarations import main_agent
 from chatapp.runtime.ids import new_id
+from chatapp.store.db import writing
 
 
 def create_conversation(user: Any, *, title: str = "", model: str = "") -> Session:
@@ -24,14 +24,14 @@ def create_conversation(user: Any, *, title: str = "", model: str = "") -> Sessi
         model=model, updated_at=timezone.now(),
     )  # fmt: skip
     session.root = session
-    with transaction.atomic():
+    with writing():
         session.save(force_insert=True)
     return session
 
 
 def change_conversation(user: Any, conversation_id: str, fields: dict[str, Any]) -> Session | None:
     """Set fields the caller has checked; None for an unknown or foreign conversation."""
-    with transaction.atomic():
+    with writing():
         row = Session.objects.select_for_update().conversations_of(user).filter(pk=conversation_id).first()
         if row is None:
             return None

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from typing import ParamSpec, TypeVar
 
-from django.db import close_old_connections, connection
+from django.db import close_old_connections, connection, transaction
 from django.utils import timezone
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+# Where SQLite waits for another writer it sleeps, up to a tenth of a second at a time; a lock is handed on at once.
+_WRITING = threading.RLock()
 _POOL = ThreadPoolExecutor(max_workers=4, thread_name_prefix="store")
 
 
@@ -35,6 +39,13 @@ async def run(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if not future.cancelled():
             future.exception()
         raise
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """A transaction that writes: SQLite takes one at a time, whichever threads of this process they are in."""
+    with _WRITING if connection.vendor == "sqlite" else nullcontext(), transaction.atomic():
+        yield
 
 
 def database_now() -> datetime:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from django.db import transaction
-
 from chatapp.models import InboxItem, Session
 from chatapp.runtime.errors import NotFound
-from chatapp.store.db import database_now
+from chatapp.store.db import database_now, writing
 from chatapp.store.recovery import recover
 from chatapp.store.turns import rest
 from chatapp.store.writer import Writer, Written, conversation
@@ -20,7 +18,7 @@ KEPT = RESTORABLE + timedelta(seconds=5)
 
 def delete_conversation(user_id: int, conversation_id: str) -> Written[None]:
     """Mark it deleted; whoever works on it is rung, finds its lease gone and stops. `purge` takes the rows."""
-    with transaction.atomic():
+    with writing():
         row = _mine(user_id, conversation_id)
         if row is None or row.deleted_at:
             raise NotFound("No such conversation.")
@@ -33,7 +31,7 @@ def delete_conversation(user_id: int, conversation_id: str) -> Written[None]:
 
 def restore_conversation(user_id: int, conversation_id: str) -> Written[None]:
     """Take a deletion back while that can be; what was open comes back as stopped. Again changes nothing."""
-    with transaction.atomic():
+    with writing():
         row = _mine(user_id, conversation_id)
         if row is None:
             raise NotFound("No such conversation.")

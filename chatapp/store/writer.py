@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from django.db import transaction
-
 from chatapp.models import Event, Session
 from chatapp.runtime.errors import LeaseLost, NotFound
 from chatapp.runtime.events import Envelope, EventType
 from chatapp.runtime.ids import new_id
 from chatapp.runtime.ports import Hold
-from chatapp.store.db import database_now
+from chatapp.store.db import database_now, writing
 
 T = TypeVar("T")
 
@@ -109,7 +107,7 @@ class Writer:
 @contextmanager
 def conversation(conversation_id: str) -> Iterator[Writer]:
     """Lock the conversation, let the caller write, number and store its events, commit."""
-    with transaction.atomic():
+    with writing():
         try:
             root = Session.objects.select_for_update().get(pk=conversation_id, deleted_at=None)
         except Session.DoesNotExist:
