@@ -14,6 +14,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
+from chatapp.runtime.ids import new_id
+
 logger = logging.getLogger(__name__)
 
 AWAY = (RedisError, OSError)
@@ -155,6 +157,7 @@ class Bus:
         # No retry of the client's own: after each reconnect we must look, since doorbells were lost meanwhile.
         over_tcp = {} if url.startswith("unix:") else {"socket_keepalive": True}
         self._listener = valkey.Redis.from_url(url, socket_timeout=None, retry=Retry(NoBackoff(), 0), **over_tcp)
+        self.name = new_id()
         self.on_wake = on_wake
         self.doorbells = doorbells
         self._pubsub: Any = None
@@ -221,7 +224,10 @@ class Bus:
                 watch.ring()
         elif message["type"] == "message" and self.doorbells:
             if channel == WAKE:
-                self.on_wake(message["data"].decode())
+                session_id, _, sender = message["data"].decode().partition(" ")
+                # Our own rang here before it was sent.
+                if sender != self.name:
+                    self.on_wake(session_id)
             else:
                 self._tell(self._bells.get(channel, ()), message["data"])
 

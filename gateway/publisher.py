@@ -109,8 +109,11 @@ class Publisher:
         self._ready.set()
 
     def wake(self, session_id: str) -> None:
-        self._queue.append(("PUBLISH", WAKE, session_id))
+        """Whoever hosts here need not wait until Valkey tells it."""
+        self._queue.append(("PUBLISH", WAKE, f"{session_id} {self.bus.name}"))
         self._ready.set()
+        if self.bus.doorbells:
+            self.bus.on_wake(session_id)
 
     # The sender
 
