@@ -15,7 +15,7 @@ import websockets
 
 from tests.product import Client, Cluster, FakeLLM, Product
 
-ROUNDS = int(os.environ.get("CRASH_ROUNDS", "5"))
+ROUNDS = int(os.environ.get("CRASH_ROUNDS", "3"))
 SEED = int(os.environ.get("CRASH_SEED", "0"))
 SCRIPTS = ("[[n=60 rate=80]]", 'CALL list_files {"path": "."}', "[[n=400 rate=800]]", "[[n=5 rate=5]]")
 

@@ -82,9 +82,10 @@ async def test_a_reader_that_does_not_read_adds_no_memory_and_gets_it_all_later(
         url, subprotocols=[json_v1], additional_headers=headers, max_size=None, max_queue=1
     ) as ws:
         await read()
-        # As the page does, it told what it has seen; and then it reads no more.
+        # As the page does, it told what it has seen; and then it reads no more. Until that came, the server took it for
+        # a program that never tells, which it is 8 MB ahead of.
         await asyncio.to_thread(wait_until, lambda: sleeps(server(product)), 20)
-        assert memory(server(product)) - before < 8 * 1024 * 1024
+        assert memory(server(product)) - before < 20 * 1024 * 1024
         while len(seqs) < last:
             await read()
         assert seqs == list(range(1, last + 1))
