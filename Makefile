@@ -19,8 +19,8 @@ run: .venv/run.done ## start everything in the foreground (options: UP="--port 9
 
 setup: .venv/dev.done ## make .venv with the locked dependencies, those of the tests too
 
-test: .venv/dev.done check ## static checks, then all tests: three files side by side, at last what measures time
-	@$(PY) -m pytest -n 3 --dist loadfile -m "not alone"
+test: .venv/dev.done check ## static checks, then all tests: two files side by side, at last what measures time
+	@$(PY) -m pytest -n 2 --dist loadfile -m "not alone"
 	@$(PY) -m pytest -m alone
 
 check: .venv/dev.done ## lint, types, import contracts, and the code's figures

@@ -21,7 +21,7 @@ from gateway.api.app import document
 from tests.product import Product
 
 # For each call; `make soak` takes many.
-EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "4"))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "2"))
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 
@@ -50,7 +50,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
 
 # The stream has no end that a fuzzer could wait for; its inputs are those of the list of events.
 api = schemathesis.openapi.from_dict(document()).exclude(path_regex="/stream$")
-api.config.phases.coverage.enabled = EXAMPLES > 4
+api.config.phases.coverage.enabled = EXAMPLES > 2
 
 
 @api.parametrize()
