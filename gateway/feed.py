@@ -72,7 +72,7 @@ class Follower:
                 await watch.rang.wait()
                 return []
         watch.ring()
-        return await self._from_rows(None)
+        return await self._all_rows()
 
     # Joining
 
@@ -117,7 +117,7 @@ class Follower:
             elif b"h" in fields:
                 self._hushed.add(fields[b"h"].decode())
             else:
-                frames += await self._from_rows(None)
+                frames += await self._all_rows()
         return frames
 
     async def _event(self, event: Frame) -> list[Frame]:
@@ -134,6 +134,13 @@ class Follower:
             frames += [self._pass(event) for event in page]
             if upto is None or not page:
                 break
+        return frames
+
+    async def _all_rows(self) -> list[Frame]:
+        """Everything the ledger has beyond our number: nobody tells again of what is left of it."""
+        frames: list[Frame] = []
+        while page := await self._from_rows(None):
+            frames += page
         return frames
 
     def _pass(self, event: Frame) -> Frame:
@@ -178,5 +185,5 @@ class Follower:
                 await self.bus.read(self.conversation_id, self._cursor, count=1)
             except AWAY:
                 continue
-            yield [{"kind": "status", "state": "connected"}, *await self._from_rows(None)]
+            yield [{"kind": "status", "state": "connected"}, *await self._all_rows()]
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
@@ -26,9 +26,6 @@ class Clock:
         self.ahead = timedelta(0)
         real = timezone.now
         monkeypatch.setattr(timezone, "now", lambda: real() + self.ahead)
-
-    def now(self) -> datetime:
-        return timezone.now()
 
 
 @pytest.fixture

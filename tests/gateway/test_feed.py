@@ -15,6 +15,7 @@ from chatapp.models import Session
 from chatapp.runtime.events import BlockRef, DeltaType
 from chatapp.runtime.ports import CutBlock, Failure
 from chatapp.store import claims, db, posts
+from chatapp.store import feed as rows
 from chatapp.store.checkpoints import begin_block
 from chatapp.store.conversations import create_conversation
 from chatapp.store.posts import Draft
@@ -194,6 +195,19 @@ async def test_it_heals_a_lost_doorbell(running: Gateway, conversation: Session)
     await viewer.until("caught_up")
     await db.run(posts.post_message, conversation.owner_id, conversation.pk, Draft("nobody rang"))
     assert (await viewer.next())["text"] == "nobody rang"
+
+
+async def test_it_heals_more_than_one_page(
+    running: Gateway, conversation: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "PAGE_BYTES", 1)
+    viewer = Viewer(running, conversation, heal=0.2)
+    await viewer.until("caught_up")
+    for number in range(2 * rows.FIRST_STEP + 1):
+        await db.run(posts.post_message, conversation.owner_id, conversation.pk, Draft(f"message {number}"))
+    await viewer.next()
+    # All that was missed came at once, not one page for each sweep.
+    assert len(viewer.waiting) >= 2 * rows.FIRST_STEP
 
 
 async def test_it_goes_on_from_the_rows_while_valkey_is_away(
