@@ -15,6 +15,7 @@ from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.exceptions import NoScriptError, RedisError
 
 from chatapp.runtime.ids import new_id
+from gateway.ending import end
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ RING = b"1"
 STREAM_LENGTH = 2000
 STREAM_SECONDS = 600
 LISTEN_SECONDS = 15.0
+SUBSCRIBE_SECONDS = 2.0
 PAGE = 100
 TOLD_BYTES = 256 * 1024
 
@@ -164,6 +166,8 @@ class Bus:
         self._silent = 0
         self._bells: dict[str, set[Watch]] = {}
         self._subscribed: dict[str, asyncio.Future[None]] = {}
+        self._matching: set[asyncio.Task[None]] = set()
+        self._order = asyncio.Lock()
         self._delta = self.client.register_script(DELTA)
         self._snapshot = self.client.register_script(SNAPSHOT)
 
@@ -184,20 +188,25 @@ class Bus:
                 async with self._listener.pubsub() as pubsub:
                     # Until this answers nobody else may use it: two first commands would open two connections.
                     await pubsub.subscribe(WAKE)
-                    self._pubsub = pubsub
-                    if self._bells:
-                        await pubsub.subscribe(*self._bells)
-                    self.ring_all()
                     wait = 0.05
-                    while True:
-                        await self._hear_next(pubsub)
+                    await self._hear_all(pubsub)
             except AWAY as error:
                 logger.warning("Valkey is away, trying again: %s", error)
                 # Idle viewers must find out, and go on from the rows.
                 self.ring_all()
-            self._pubsub, self._silent = None, 0
             await asyncio.sleep(wait)
             wait = min(wait * 2, 1.0)
+
+    async def _hear_all(self, pubsub: Any) -> None:
+        self._pubsub, self._silent = pubsub, 0
+        try:
+            if self._bells:
+                await pubsub.subscribe(*self._bells)
+            self.ring_all()
+            while True:
+                await self._hear_next(pubsub)
+        finally:
+            self._pubsub = None
 
     async def _hear_next(self, pubsub: Any) -> None:
         """One message. After a silence a ping: a connection that is half dead fails at the second one."""
@@ -251,38 +260,42 @@ class Bus:
         channel, watch = bell(conversation_id), Watch()
         watchers = self._bells.setdefault(channel, set())
         watchers.add(watch)
-        await self._subscribe(channel, first=len(watchers) == 1)
         try:
+            await self._subscribed_to(channel, first=len(watchers) == 1)
             yield watch
         finally:
             watchers.discard(watch)
             if not watchers and self._bells.get(channel) is watchers:
                 del self._bells[channel]
-                await self._unsubscribe(channel)
+                self._match(channel)
 
-    async def _subscribe(self, channel: str, *, first: bool) -> None:
+    async def _subscribed_to(self, channel: str, *, first: bool) -> None:
         """The first watcher subscribes; those who come meanwhile wait for the same answer."""
         if self._pubsub is None:
             return
         if first:
             self._subscribed[channel] = asyncio.get_running_loop().create_future()
-        done = self._subscribed.get(channel)
-        if done is None:
-            return
-        try:
-            if first:
-                await self._pubsub.subscribe(channel)
-            async with asyncio.timeout(2):
-                await asyncio.shield(done)
-        except (*AWAY, TimeoutError):
-            # The listener subscribes to all bells when it is back, and the sweep heals what was missed.
-            self._subscribed.pop(channel, None)
+            self._match(channel)
+        if done := self._subscribed.get(channel):
+            # The sweep heals what is missed where the answer does not come.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SUBSCRIBE_SECONDS):
+                    await asyncio.shield(done)
 
-    async def _unsubscribe(self, channel: str) -> None:
-        if self._pubsub is None:
-            return
-        with suppress(*AWAY):
-            await self._pubsub.unsubscribe(channel)
+    def _match(self, channel: str) -> None:
+        """In a task of its own, since a viewer may be cancelled at any moment."""
+        task = asyncio.create_task(self._subscribe_as_watched(channel))
+        self._matching.add(task)
+        task.add_done_callback(self._matching.discard)
+
+    async def _subscribe_as_watched(self, channel: str) -> None:
+        """One after the other, each as things are then: who comes while the last one leaves stays subscribed."""
+        async with self._order:
+            # Else the listener subscribes to all bells when it is back.
+            if self._pubsub is not None:
+                with suppress(*AWAY):
+                    watched = channel in self._bells
+                    await (self._pubsub.subscribe(channel) if watched else self._pubsub.unsubscribe(channel))
 
     # Reading
 
@@ -317,6 +330,7 @@ class Bus:
         return list(answers)
 
     async def close(self) -> None:
+        await end(self._matching)
         await self.client.aclose()
         await self.pool.disconnect()
         await self._listener.aclose()

@@ -6,7 +6,8 @@ import asyncio
 import json
 import logging
 from collections import deque
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
 from typing import Any, Protocol
 from urllib.parse import parse_qs, urlsplit
 
@@ -183,14 +184,9 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
         """The socket's door: pull, send, wait when too far ahead."""
         follower = Follower(gateway().bus, self.conversation_id, after)
         try:
-            async for batch in follower.frames():
-                for data in await face.wire(batch):
-                    # Counted first: a quick client's `seen` may come while we send.
-                    self.window.sent(len(data))
-                    await self.send(text_data=data.decode())
-                    if self.window.full and not await self._caught_breath():
-                        await self.close(code=TOO_SLOW)
-                        return
+            # Closed here and now: a cancel that comes while we send would leave its doorbell to the garbage collector.
+            async with aclosing(follower.frames()) as batches:
+                await self._hand_over(face, batches)
         except DATABASE_AWAY as error:
             logger.warning("viewer of %s is told to come back, the database is away: %s", self.conversation_id, error)
             await self.close(code=COME_BACK)
@@ -200,6 +196,16 @@ class ChatConsumer(AsyncWebsocketConsumer):  # type: ignore[misc]
                 return
             logger.exception("socket of conversation %s broke", self.conversation_id)
             await self.close(code=1011)
+
+    async def _hand_over(self, face: Face, batches: AsyncIterator[list[Frame]]) -> None:
+        async for batch in batches:
+            for data in await face.wire(batch):
+                # Counted first: a quick client's `seen` may come while we send.
+                self.window.sent(len(data))
+                await self.send(text_data=data.decode())
+                if self.window.full and not await self._caught_breath():
+                    await self.close(code=TOO_SLOW)
+                    return
 
     async def _caught_breath(self) -> bool:
         with suppress(TimeoutError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 from typing import Any
 
@@ -38,7 +38,7 @@ class Follower:
         self._ended: set[str] = set()
         self._hushed: set[str] = set()
 
-    async def frames(self) -> AsyncIterator[list[Frame]]:
+    async def frames(self) -> AsyncGenerator[list[Frame], None]:
         """Batches of frames for ever; the reader pulls, so it is never ahead of its client by more than a batch."""
         async with self.bus.watch(self.conversation_id) as watch:
             async for batch in self._replay():
@@ -51,10 +51,11 @@ class Follower:
                         yield batch
                     watch.ring()
                     continue
-                if batch := await self._take(entries):
+                async for batch in self._take(entries):
                     yield batch
-                if not watch.rang.is_set() and (batch := await self._wait(watch)):
-                    yield batch
+                if not watch.rang.is_set():
+                    async for batch in self._wait(watch):
+                        yield batch
 
     async def _entries(self, watch: Watch) -> list[Entry]:
         """As the doorbell told them, or from the stream where that may not be all."""
@@ -66,17 +67,19 @@ class Follower:
             watch.ring()
         return entries
 
-    async def _wait(self, watch: Watch) -> list[Frame]:
-        with suppress(TimeoutError):
+    async def _wait(self, watch: Watch) -> AsyncGenerator[list[Frame], None]:
+        """For the doorbell; what the rows have after a long silence, since a bell may have been lost."""
+        try:
             async with asyncio.timeout(self.heal):
                 await watch.rang.wait()
-                return []
-        watch.ring()
-        return await self._all_rows()
+        except TimeoutError:
+            watch.ring()
+            async for page in self._rows():
+                yield page
 
     # Joining
 
-    async def _replay(self) -> AsyncIterator[list[Frame]]:
+    async def _replay(self) -> AsyncGenerator[list[Frame], None]:
         """The stream's place first, then the rows, then the open blocks: what comes in between is in both."""
         newest = await db.run(rows.last_seq, self.conversation_id) or 0
         after = newest if self.seq < 0 else min(self.seq, newest)
@@ -85,8 +88,8 @@ class Follower:
         with suppress(*AWAY):
             snapshot = await self.bus.snapshot(self.conversation_id)
             self._cursor, blocks = snapshot.last_id, snapshot.blocks
-        while batch := await self._from_rows(None):
-            yield batch
+        async for page in self._rows():
+            yield page
         if blocks:
             yield await self._open(blocks, after)
         yield [{"kind": "caught_up", "seq": self.seq}]
@@ -103,45 +106,36 @@ class Follower:
 
     # Following
 
-    async def _take(self, entries: list[Entry]) -> list[Frame]:
+    async def _take(self, entries: list[Entry]) -> AsyncGenerator[list[Frame], None]:
+        """Their frames in one batch; where the stream has a gap, the rows between them page by page."""
         frames: list[Frame] = []
         for entry_id, fields in entries:
             self._cursor = entry_id
-            if b"e" in fields:
-                frames += await self._event(orjson.loads(fields[b"e"]))
-            elif b"d" in fields:
-                delta = orjson.loads(fields[b"d"])
-                if delta["start_seq"] > self.seq:
-                    frames += await self._from_rows(delta["start_seq"])
-                frames += await self._live_delta(delta)
-            elif b"h" in fields:
+            event = orjson.loads(fields[b"e"]) if b"e" in fields else None
+            delta = orjson.loads(fields[b"d"]) if b"d" in fields else None
+            if b"h" in fields:
                 self._hushed.add(fields[b"h"].decode())
-            else:
-                frames += await self._all_rows()
-        return frames
+                continue
+            # An entry of another kind says that there are rows whose events did not come through.
+            known = event["seq"] - 1 if event else delta["start_seq"] if delta else None
+            if known is None or known > self.seq:
+                yield frames
+                frames = []
+                async for page in self._rows(known):
+                    yield page
+            if event and event["seq"] == self.seq + 1:
+                frames.append(self._pass(event))
+            elif delta:
+                frames += await self._live_delta(delta)
+        yield frames
 
-    async def _event(self, event: Frame) -> list[Frame]:
-        frames = await self._from_rows(event["seq"] - 1) if event["seq"] > self.seq + 1 else []
-        if event["seq"] == self.seq + 1:
-            frames.append(self._pass(event))
-        return frames
-
-    async def _from_rows(self, upto: int | None) -> list[Frame]:
-        """What the ledger has beyond our number, one page of it unless a number to reach is given."""
-        frames: list[Frame] = []
+    async def _rows(self, upto: int | None = None) -> AsyncGenerator[list[Frame], None]:
+        """What the ledger has beyond our number in pages, so that nobody holds all of it who reads slowly."""
         while upto is None or self.seq < upto:
             page = await db.run(rows.events_after, self.conversation_id, self.seq, upto=upto)
-            frames += [self._pass(event) for event in page]
-            if upto is None or not page:
-                break
-        return frames
-
-    async def _all_rows(self) -> list[Frame]:
-        """Everything the ledger has beyond our number: nobody tells again of what is left of it."""
-        frames: list[Frame] = []
-        while page := await self._from_rows(None):
-            frames += page
-        return frames
+            if not page:
+                return
+            yield [self._pass(event) for event in page]
 
     def _pass(self, event: Frame) -> Frame:
         self.seq = event["seq"]
@@ -174,16 +168,18 @@ class Follower:
         del frame["start_seq"]
         return [frame]
 
-    async def _without_valkey(self) -> AsyncIterator[list[Frame]]:
+    async def _without_valkey(self) -> AsyncGenerator[list[Frame], None]:
         """Valkey is away: rows twice a second until it is back, and the viewer knows."""
         yield [{"kind": "status", "state": "reconnecting"}]
         while True:
             await asyncio.sleep(AWAY_SECONDS)
-            if batch := await self._from_rows(None):
-                yield batch
+            async for page in self._rows():
+                yield page
             try:
                 await self.bus.read(self.conversation_id, self._cursor, count=1)
             except AWAY:
                 continue
-            yield [{"kind": "status", "state": "connected"}, *await self._all_rows()]
+            yield [{"kind": "status", "state": "connected"}]
+            async for page in self._rows():
+                yield page
             return

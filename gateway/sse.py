@@ -139,4 +139,4 @@ async def _batches(
             await end([pending])
             if not pending.cancelled():
                 pending.exception()
-        await frames.aclose()  # type: ignore[attr-defined]
+        await frames.aclose()

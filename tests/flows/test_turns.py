@@ -446,7 +446,7 @@ async def test_it_shows_no_delta_of_a_stopped_reply_even_if_its_host_goes_on(
     engine = server.gateway.engine
     assert engine is not None
     texts: list[str] = []
-    async with aclosing(Follower(server.gateway.bus, conversation.pk, 0).frames()) as batches:  # type: ignore[type-var]
+    async with aclosing(Follower(server.gateway.bus, conversation.pk, 0).frames()) as batches:
         await server.send(conversation, "Hi")
         async for batch in batches:
             texts += [frame["text"] for frame in batch if frame["kind"] == "delta"]

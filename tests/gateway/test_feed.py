@@ -20,8 +20,10 @@ from chatapp.store.checkpoints import begin_block
 from chatapp.store.conversations import create_conversation
 from chatapp.store.posts import Draft
 from gateway.bus import open_key, stream_key
+from gateway.ending import end
 from gateway.feed import Follower
 from gateway.wiring import Gateway, gateway
+from tests.conftest import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,7 +44,8 @@ class Viewer:
     """Pulls a follower's frames one at a time."""
 
     def __init__(self, running: Gateway, conversation: Session, after: int | None = 0, heal: float = 15) -> None:
-        self.frames = Follower(running.bus, conversation.pk, after, heal=heal).frames()
+        self.follower = Follower(running.bus, conversation.pk, after, heal=heal)
+        self.frames = self.follower.frames()
         self.waiting: list[dict[str, Any]] = []
 
     async def next(self, seconds: float = 5) -> dict[str, Any]:
@@ -205,9 +208,26 @@ async def test_it_heals_more_than_one_page(
     await viewer.until("caught_up")
     for number in range(2 * rows.FIRST_STEP + 1):
         await db.run(posts.post_message, conversation.owner_id, conversation.pk, Draft(f"message {number}"))
-    await viewer.next()
-    # All that was missed came at once, not one page for each sweep.
-    assert len(viewer.waiting) >= 2 * rows.FIRST_STEP
+    seen = [await viewer.next()]
+    # The sweep that found the first one brings all, page by page.
+    viewer.follower.heal = 60
+    seen += [await viewer.next() for _ in range(2 * rows.FIRST_STEP)]
+    assert [event["seq"] for event in seen] == list(range(1, 2 * rows.FIRST_STEP + 2))
+    assert viewer.waiting == []
+
+
+async def test_a_gap_of_many_rows_comes_page_by_page(
+    running: Gateway, conversation: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "PAGE_BYTES", 1)
+    viewer = Viewer(running, conversation)
+    await viewer.until("caught_up")
+    for number in range(2 * rows.FIRST_STEP):
+        await db.run(posts.post_message, conversation.owner_id, conversation.pk, Draft(f"unheard {number}"))
+    await running.ledger.write(posts.post_message, conversation.owner_id, conversation.pk, Draft("heard"))
+    batches = [batch for _ in range(5) if (batch := await anext(viewer.frames))]
+    assert [len(batch) for batch in batches] == [rows.FIRST_STEP, rows.FIRST_STEP, 1]
+    assert batches[-1][0]["text"] == "heard"
 
 
 async def test_it_goes_on_from_the_rows_while_valkey_is_away(
@@ -230,9 +250,42 @@ async def test_it_goes_on_from_the_rows_while_valkey_is_away(
 
 async def test_it_lets_go_of_its_doorbell_when_a_viewer_leaves(running: Gateway, conversation: Session) -> None:
     for _ in range(20):
-        async with aclosing(Follower(running.bus, conversation.pk, 0).frames()) as frames:  # type: ignore[type-var]
+        async with aclosing(Follower(running.bus, conversation.pk, 0).frames()) as frames:
             await anext(frames)
     assert running.bus._bells == {}
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+async def test_a_viewer_that_leaves_at_any_moment_leaves_no_doorbell(
+    running: Gateway, conversation: Session, live_valkey: redis.Redis, steps: int
+) -> None:
+    async def view() -> None:
+        async with aclosing(Follower(running.bus, conversation.pk, 0).frames()) as frames:
+            async for _batch in frames:
+                pass
+
+    for number in range(steps, steps + 3):
+        viewers = [asyncio.create_task(view()) for _ in range(3)]
+        for _ in range(number):
+            await asyncio.sleep(0)
+        await end(viewers)
+    await asyncio.to_thread(wait_until, lambda: not live_valkey.pubsub_channels("bell:*"))
+    assert running.bus._bells == {}
+
+
+async def test_who_comes_while_the_last_viewer_leaves_is_rung(running: Gateway, conversation: Session) -> None:
+    for number in range(30):
+        first, second = Viewer(running, conversation, after=None), Viewer(running, conversation, after=None)
+        await first.until("caught_up")
+        leaves = asyncio.create_task(first.frames.aclose())
+        for _ in range(number % 6):
+            await asyncio.sleep(0)
+        await second.until("caught_up")
+        await leaves
+        draft = Draft(f"message {number}")
+        await running.ledger.write(posts.post_message, conversation.owner_id, conversation.pk, draft)
+        assert (await second.next(2))["text"] == draft.text
+        await second.frames.aclose()
 
 
 async def test_it_hears_doorbells_after_a_long_silence(
