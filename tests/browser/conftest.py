@@ -28,6 +28,7 @@ from tests.conftest import wait_until
 from tests.wire import Wire
 
 ROOT = Path(__file__).resolve().parents[2]
+CHROMIUM = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 FLAGS = [
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
@@ -145,7 +146,7 @@ def server(module_server: Server, transactional_db: None) -> Server:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    path = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if path is None:
         pytest.fail("The browser tests need Chromium.")
     # Playwright keeps an event loop in this thread, which is no reason not to look into the database.
