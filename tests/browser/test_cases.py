@@ -14,7 +14,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 from chatapp.models import Event, Message, Session
 from tests.browser.conftest import Provider
 from tests.browser.test_chat import SLOW, WORDS, send, send_when_free, wait_for_rest, wait_for_word, words
-from tests.runtime.provider_server import answer, call, chunk, sse, stream_head, text
+from tests.runtime.provider_server import ODD_TEXT, answer, bytewise, call, chunk, sse, stream_head, text
 from tests.wire import Wire
 
 ANSI = (
@@ -178,6 +178,15 @@ def test_nothing_that_a_model_or_a_tool_writes_runs_or_reaches_out(
     expect(log).to_contain_text("U+202E")
     own = (page.url.split("/c/")[0], "ws:", "data:")
     assert [url for url in outside if not url.startswith(own)] == []
+
+
+def test_any_script_arrives_as_the_model_wrote_it(page: Page, provider: Provider, talk: Session) -> None:
+    provider.answers = [lambda: [stream_head(), *bytewise(text(ODD_TEXT, " end"))]]
+    send(page, "hello")
+    wait_for_rest(page, 1)
+    written = page.locator(".reply .md").evaluate("it => it.textContent.trim()")
+    assert written == f"{ODD_TEXT} end"
+    assert Message.objects.get(session=talk, role="assistant").text == f"{ODD_TEXT} end"
 
 
 def test_characters_caret_and_focus_stay_while_a_reply_streams_into_the_page(page: Page) -> None:

@@ -30,8 +30,9 @@ def chunk(
 
 
 def sse(*items: dict[str, Any] | str, end: str = "\n\n") -> bytes:
-    """Events as the wire has them."""
-    return "".join(f"data: {item if isinstance(item, str) else json.dumps(item)}{end}" for item in items).encode()
+    """Events as the wire has them, their characters not escaped."""
+    lines = [item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in items]
+    return "".join(f"data: {line}{end}" for line in lines).encode()
 
 
 def call(index: int | None, call_id: str | None, name: str | None, args: str) -> dict[str, Any]:
@@ -59,6 +60,14 @@ def failure(status: str, body: dict[str, Any], *headers: str) -> bytes:
     content = json.dumps(body).encode()
     head = "\r\n".join([f"HTTP/1.1 {status}", "content-type: application/json", "connection: close", *headers])
     return f"{head}\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
+
+
+# What others broke on: separators that some take for line ends, a family of four joined characters, two more scripts.
+ODD_TEXT = "a\u2028b\u2029c\x85d \U0001f468\u200d\U0001f469\u200d\U0001f467\u200d\U0001f466 한국어 العربية."
+
+
+def bytewise(stream: bytes) -> list[bytes]:
+    return [stream[place : place + 1] for place in range(len(stream))]
 
 
 @dataclass

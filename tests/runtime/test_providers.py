@@ -34,9 +34,11 @@ from chatapp.runtime.providers import Models, ProviderSettings, default_model
 from chatapp.runtime.tools import Answered, Tool, ToolContext
 from tests.runtime.provider_server import (
     CUT,
+    ODD_TEXT,
     OPEN,
     ProviderServer,
     answer,
+    bytewise,
     call,
     chunk,
     failure,
@@ -195,12 +197,10 @@ async def test_it_takes_no_call_when_tools_are_off() -> None:
 @pytest.mark.parametrize("end", ["\n\n", "\r\r", "\r\n\r\n"])
 @pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
 async def test_it_reads_every_line_end_and_a_byte_order_mark(end: str, mark: bytes) -> None:
-    stream = mark + sse(
-        chunk({"content": "a\u2028b\u0085"}), chunk({"content": "c"}), chunk({}, "stop"), "[DONE]", end=end
-    )
-    bytewise = [stream[place : place + 1] for place in range(len(stream))]
-    async with provider_server(*bytewise) as server:
-        assert (await ask(server)).text == "a\u2028b\u0085c"
+    stream = mark + sse(chunk({"content": ODD_TEXT}), chunk({"content": "c"}), chunk({}, "stop"), "[DONE]", end=end)
+    for pieces in (bytewise(stream), [stream]):
+        async with provider_server(*pieces) as server:
+            assert (await ask(server)).text == f"{ODD_TEXT}c"
 
 
 async def test_it_gives_text_that_a_database_stores() -> None:
@@ -354,6 +354,32 @@ ANTHROPIC = [
     event("message_delta", delta={"stop_reason": "tool_use", "stop_sequence": None}, usage={"output_tokens": 5})
     + event("message_stop"),
 ]  # fmt: skip
+
+
+def said(name: str, *texts: str) -> bytes:
+    """An answer of one text block in the provider's own words."""
+    if name.startswith("openai"):
+        return text(*texts)
+    head = ANTHROPIC[0].partition(b"event: content_block_start")[0]
+    deltas = [event("content_block_delta", index=0, delta={"type": "text_delta", "text": said}) for said in texts]
+    begin = event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+    return head + begin + b"".join(deltas) + event("content_block_stop", index=0) + ANTHROPIC[-1]
+
+
+@pytest.mark.parametrize("name", ["openai:m", "anthropic:m"])
+async def test_it_gives_the_exact_text_however_the_bytes_come(name: str) -> None:
+    stream = said(name, ODD_TEXT, "c")
+    comments = stream.replace(b"\n\n", b"\n\n: still here\n\n")
+    for parts in (bytewise(stream), [stream], [comments], [stream[:-700], stream[-700:]]):
+        async with provider_server(*parts) as server:
+            assert (await ask(server, name)).text == f"{ODD_TEXT}c"
+
+
+@pytest.mark.parametrize("name", ["openai:m", "anthropic:m"])
+async def test_it_reads_an_event_of_any_size(name: str) -> None:
+    long = ODD_TEXT * 4000
+    async with provider_server(said(name, long)) as server:
+        assert (await ask(server, name)).text == long
 
 
 async def test_it_speaks_anthropic_and_returns_its_signature() -> None:
