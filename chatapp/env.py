@@ -94,6 +94,9 @@ def words(each: Callable[[str], Any] = text) -> Callable[[str], list[Any]]:
     return cast
 
 
+dotted = matching(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+", "a dotted path such as mypackage.agents.AGENTS")
+
+
 def network(value: str) -> Network:
     try:
         return ipaddress.ip_network(value.strip(), strict=False)
@@ -154,8 +157,9 @@ ROWS: Sequence[Row] = (
     Row("BRANCHLINE_FALLBACK_MODEL", "", "Asked when a step failed for good on the chosen model.", model_name, "none"),
     Row("BRANCHLINE_MEDIA_MODELS", "openai:gpt-*,openai-responses:gpt-*,anthropic:*,google:*,bedrock:*anthropic*",
         "Models that are shown attached pictures and PDF files; patterns with commas.", words(model_pattern)),
-    Row("BRANCHLINE_AGENT", "main", "Agent that answers a new conversation; `main` is the only one so far.",
-        one_of("main")),
+    Row("BRANCHLINE_AGENT", "main", "Agent that answers a new conversation.", text),
+    Row("SUBAGENTS_DIR", "subagents", "Folder of agents as Markdown files; read again when they change.", text),
+    Row("BRANCHLINE_SUBAGENTS", "", "Agents declared in Python: dotted paths with commas.", words(dotted), "none"),
     Row("BRANCHLINE_SIGNUP", "closed", "Whether strangers may make an account: `closed` or `open`.",
         one_of("closed", "open")),
     Row("PUBLIC_URL", "", "Where people open it: its scheme decides secure cookies and HSTS, its host is allowed.",
@@ -182,6 +186,7 @@ ROWS: Sequence[Row] = (
     Row("BRANCHLINE_RQ_WORKERS", "2", "Worker processes that `up` starts.", number(0, 64)),
     Row("BRANCHLINE_MAX_STEPS", "25", "Model requests in one reply.", number(1, 1000)),
     Row("BRANCHLINE_PARALLEL_TOOLS", "8", "Tool calls of one step at once; 1 = one after the other.", number(1, 64)),
+    Row("BRANCHLINE_SPAWNS_PER_TURN", "32", "Subagents that one turn may make.", number(1, 1000)),
     Row("BRANCHLINE_TOKEN_CAP_SESSION", "2000000", "Tokens a session may use before it stops.", number(1, 10**12)),
     Row("BRANCHLINE_TOKEN_CAP_USER_DAY", "10000000", "Tokens a person may use in a UTC day.", number(1, 10**12)),
     Row("BRANCHLINE_RATE_MESSAGES", "60", "Messages a person may send in a minute; 0 = no limit.", number(0, 100_000)),

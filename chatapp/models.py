@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import F, Q
 
 from chatapp.runtime.ids import new_id
+from chatapp.runtime.policy import HARD_CAP
 
 
 class SessionQuerySet(models.QuerySet["Session"]):
@@ -38,8 +39,15 @@ class Session(models.Model):
     agent_id = models.CharField(max_length=64)
     declaration = models.JSONField(default=dict)
     label = models.CharField(max_length=200, blank=True)
+    label_key = models.CharField(max_length=200, blank=True, help_text="The label in small letters; once a tree.")
+    reuse_key = models.CharField(max_length=64, blank=True, help_text="Of a child that its caller goes on with.")
+    call = models.ForeignKey(
+        "ToolCall", models.SET_NULL, null=True, blank=True, related_name="+", help_text="That spawned it."
+    )
+    workspace = models.CharField(max_length=300, blank=True, help_text="Its folder below the conversation's.")
     source = models.CharField(max_length=500, blank=True, help_text="Empty for the conversation's own agent.")
     depth = models.PositiveSmallIntegerField(default=0)
+    depth_limit = models.PositiveSmallIntegerField(default=HARD_CAP, help_text="What its callers allow below.")
     title = models.CharField(max_length=200, blank=True)
     model = models.CharField(max_length=200, blank=True)
     permission_mode = models.CharField(max_length=20, default="default")
@@ -81,6 +89,7 @@ class Session(models.Model):
 
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField()
+    ended_at = models.DateTimeField(null=True, blank=True, help_text="When its last reply was over.")
     expires_at = models.DateTimeField(null=True, blank=True)
     deleted_at = models.DateTimeField(null=True, blank=True)
 
@@ -92,10 +101,19 @@ class Session(models.Model):
             models.Index(fields=["lane", "wake_at"], name="session_due", condition=Q(wake_at__isnull=False)),
             models.Index(fields=["lease_until"], name="session_leased", condition=Q(lease_until__isnull=False)),
         ]
+        constraints = [
+            models.UniqueConstraint(fields=["root", "label_key"], name="label_once", condition=~Q(label_key="")),
+            models.UniqueConstraint(fields=["reuse_key"], name="reuse_once", condition=~Q(reuse_key="")),
+        ]
 
     @property
     def last_seq(self) -> int:
         return self.next_seq - 1
+
+    @property
+    def agent_key(self) -> str:
+        """How agents name it to one another."""
+        return f"agent:{self.agent_id}:{self.pk}"
 
     @property
     def unread(self) -> bool:
@@ -150,6 +168,7 @@ class ToolCall(models.Model):
     class Status(models.TextChoices):
         NEW = "new"
         STARTED = "started"
+        CHILD = "child"
         DONE = "done"
         FAILED = "failed"
         DENIED = "denied"
@@ -171,6 +190,11 @@ class ToolCall(models.Model):
     result = models.TextField(blank=True, help_text="What the model is told.")
     truncated = models.BooleanField(default=False)
     joined = models.BooleanField(default=False, help_text="Its result stands in the transcript.")
+    child = models.ForeignKey(
+        Session, models.SET_NULL, null=True, blank=True, related_name="calls_to", help_text="Who answers it."
+    )
+    due_at = models.DateTimeField(null=True, help_text="Until then it stays open; set while its clock runs.")
+    wait_left = models.FloatField(null=True, help_text="Seconds that are left while its clock stands.")
     started_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
 
@@ -208,6 +232,7 @@ class InboxItem(models.Model):
     class Kind(models.TextChoices):
         MESSAGE = "message"
         RETRY = "retry"
+        ANSWER = "answer"
 
     class State(models.TextChoices):
         QUEUED = "queued"
@@ -227,6 +252,11 @@ class InboxItem(models.Model):
     mode = models.CharField(max_length=10, default="queue")
     overrides = models.JSONField(default=dict)
     attachments = models.JSONField(default=list, help_text="path, name, size, media_type of files in the workspace.")
+    reply_to = models.ForeignKey(
+        ToolCall, models.CASCADE, null=True, related_name="+", help_text="The call that it asks for, or answers."
+    )
+    reply_id = models.CharField(max_length=32, blank=True, help_text="The reply that took it.")
+    outcome = models.CharField(max_length=12, blank=True, help_text="Of an answer: ok, error or cancelled.")
     client_id = models.CharField(max_length=200, null=True)  # noqa: DJ001 - null keeps it out of the constraint
     seq = models.PositiveBigIntegerField(default=0, help_text="Of its first USER_MESSAGE.")
     created_at = models.DateTimeField()

@@ -83,6 +83,7 @@ def _load() -> dict[str, Any]:
     data = _data_dir(BASE_DIR / os.path.expanduser(env["DATA_DIR"]))
     return plain | {
         "DATA_DIR": data,
+        "SUBAGENTS_DIR": BASE_DIR / os.path.expanduser(env["SUBAGENTS_DIR"]),
         "PROVIDERS": env.providers(),
         "PUBLIC_URL": env["PUBLIC_URL"] or "http://127.0.0.1:8000",
         "SECRET_KEY": env["SECRET_KEY"] or _kept_secret(data / "secret-key"),
@@ -103,6 +104,7 @@ globals().update(_values)
 METRICS_TOKEN: str
 TRUSTED_PROXIES: list[Network]
 BRANCHLINE_AGENT: str
+BRANCHLINE_SUBAGENTS: list[str]
 BRANCHLINE_MODEL: str
 BRANCHLINE_MODELS: list[str]
 BRANCHLINE_FALLBACK_MODEL: str
@@ -111,6 +113,7 @@ BRANCHLINE_SIGNUP: str
 BRANCHLINE_RQ_WORKERS: int
 BRANCHLINE_MAX_STEPS: int
 BRANCHLINE_PARALLEL_TOOLS: int
+BRANCHLINE_SPAWNS_PER_TURN: int
 BRANCHLINE_TOKEN_CAP_SESSION: int
 BRANCHLINE_TOKEN_CAP_USER_DAY: int
 BRANCHLINE_RATE_MESSAGES: int
@@ -125,6 +128,7 @@ BRANCHLINE_LEASE_SECONDS: float
 BRANCHLINE_SWEEP_SECONDS: float
 BRANCHLINE_DOORBELLS: bool
 DATA_DIR: Path = _values["DATA_DIR"]
+SUBAGENTS_DIR: Path = _values["SUBAGENTS_DIR"]
 PUBLIC_URL: str = _values["PUBLIC_URL"]
 EMBEDDED_VALKEY: bool = _values["EMBEDDED_VALKEY"]
 VALKEY_SOCKET: Path = _values["VALKEY_SOCKET"]

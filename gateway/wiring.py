@@ -15,14 +15,14 @@ from typing import IO, Any
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
+from chatapp.agents import plain_tools
 from chatapp.runtime.engine import Engine, Pace
 from chatapp.runtime.errors import ProviderError
 from chatapp.runtime.ids import new_id
-from chatapp.runtime.loop import Kit
 from chatapp.runtime.ports import ModelSource
 from chatapp.runtime.providers import Models, ProviderSettings, default_model
-from chatapp.runtime.toolsets.todo import todo_tools
-from chatapp.runtime.toolsets.workspace import workspace_tools
+from chatapp.runtime.toolsets.agents import agent_tools
+from chatapp.runtime.turn import Kit
 from chatapp.store import db, deletion
 from chatapp.store.ledger import DatabaseLedger
 from gateway.bus import Bus
@@ -131,7 +131,7 @@ def build_kit(ledger: DatabaseLedger, publisher: Publisher) -> Kit:
         ledger=ledger,
         feed=publisher,
         models=Models(ProviderSettings(settings.PROVIDERS, media_models=tuple(settings.BRANCHLINE_MEDIA_MODELS))),
-        tools=(*workspace_tools(), *todo_tools()),
+        tools=(*plain_tools(), *agent_tools(ledger)),
         workspaces=settings.WORKSPACES_DIR,
         parallel_tools=settings.BRANCHLINE_PARALLEL_TOOLS,
         result_limit=settings.BRANCHLINE_TOOL_RESULT_CHARS,

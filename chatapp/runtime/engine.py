@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from chatapp.runtime.errors import BranchlineError, LeaseLost
 from chatapp.runtime.ids import new_id
-from chatapp.runtime.loop import Kit, advance
+from chatapp.runtime.loop import advance
 from chatapp.runtime.ports import Failure, Rested, Work
 from chatapp.runtime.signals import Signals
+from chatapp.runtime.turn import Kit
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +29,11 @@ class Pace:
 
 @dataclass(eq=False)
 class Hosted:
-    """A turn this process is working on. `look` is its doorbell."""
+    """A turn this process is working on. `look` is its doorbell; one of a subagent takes no slot of its own."""
 
     signals: Signals
     look: asyncio.Event
+    below: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -62,15 +64,24 @@ class Engine:
         """A doorbell rang. The host looks at its row (somebody may want it to stop); anyone else tries to claim."""
         if hosted := self.hosted.get(session_id):
             hosted.look.set()
-        else:
+            hosted.signals.ring()
+        elif self._room() > 0:
             self._try(session_id)
 
+    def host(self, session_id: str) -> None:
+        """A subagent of a turn that is hosted here: it works in its caller's slot."""
+        self._try(session_id)
+
+    def busy(self, session_id: str) -> bool:
+        return session_id in self.hosted or session_id in self._claiming
+
+    def _room(self) -> int:
+        own = sum(not hosted.below for hosted in self.hosted.values())
+        return self.turns - own - len(self._claiming)
+
     def _try(self, session_id: str) -> None:
-        if self._draining or session_id in self.hosted or session_id in self._claiming:
-            return
-        if len(self.hosted) + len(self._claiming) >= self.turns:
-            return
-        self._claiming[session_id] = asyncio.create_task(self._claim(session_id))
+        if not self._draining and not self.busy(session_id):
+            self._claiming[session_id] = asyncio.create_task(self._claim(session_id))
 
     async def _claim(self, session_id: str) -> None:
         """A claim that breaks must not end the sweep; the next one tries again."""
@@ -88,14 +99,14 @@ class Engine:
     # Hosting
 
     def _host(self, work: Work) -> None:
-        hosted = Hosted(Signals(draining=self._draining), asyncio.Event())
+        hosted = Hosted(Signals(draining=self._draining), asyncio.Event(), below=bool(work.parent_id))
         self.hosted[work.hold.session_id] = hosted
         hosted.task = asyncio.create_task(self._turn(work, hosted))
 
     async def _turn(self, work: Work, hosted: Hosted) -> None:
         """The turn's door: whatever goes wrong is logged, and the rows decide who goes on."""
         session_id = work.hold.session_id
-        turn = asyncio.create_task(advance(work, self.kit, hosted.signals))
+        turn = asyncio.create_task(advance(work, self.kit, hosted.signals, self))
         keeper = asyncio.create_task(self._keep(work, hosted, turn))
         try:
             await turn
@@ -154,8 +165,7 @@ class Engine:
         """One look at the rows."""
         if dead := list(self.dead_owners()):
             await self.kit.ledger.free_leases(dead)
-        room = self.turns - len(self.hosted) - len(self._claiming)
-        if room > 0:
+        if (room := self._room()) > 0:
             for session_id in await self.kit.ledger.due(self.lane, room):
                 self._try(session_id)
 
@@ -190,6 +200,7 @@ class Engine:
         tasks = self._hosting()
         for hosted in self.hosted.values():
             hosted.signals.draining = True
+            hosted.signals.ring()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=self.pace.drain)
             for task in late:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from chatapp.runtime.declarations import SubagentDeclaration
+from chatapp.runtime.delegation import Delegation
 from chatapp.runtime.events import BlockRef, Envelope
 from chatapp.runtime.messages import Completion, ModelMessage, Payload, Piece, Usage
+from chatapp.runtime.registry import Roster
 from chatapp.runtime.tools import Tool
 
 
@@ -38,23 +40,32 @@ class OpenCall:
 class Request:
     """Next: ask the model. `appended` is what the transcript gained since the last checkpoint.
 
-    `model` and `agent` hold from this request on. `tools_off` on the last one a reply may make.
+    `model` and `agent` hold from this request on; `delegates` is false for a leaf. `tools_off` on the last request a
+    reply may make. `depth` is that of its subagents, `depth_limit` what it and its callers allow.
     """
 
     reply_id: str
+    agent: SubagentDeclaration
+    delegates: bool
     source: str
     model: str
-    agent: SubagentDeclaration
     tools_off: bool
+    depth: int
+    depth_limit: int
     appended: tuple[Payload, ...] = ()
 
 
 @dataclass(frozen=True)
 class Calls:
-    """Next: run what is open."""
+    """Next: run what is open. `waiting` are the sessions that others wait for; the first of those calls is due in so
+    many seconds."""
 
     reply_id: str
+    agent: SubagentDeclaration
+    delegates: bool
     calls: tuple[OpenCall, ...]
+    waiting: tuple[str, ...] = ()
+    due_in: float | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +84,16 @@ class Work:
     owner_id: int
     transcript: tuple[Payload, ...]
     next: Next
+    parent_id: str = ""
+    workspace: str = ""
+
+
+@dataclass(frozen=True)
+class Delegated:
+    """A call to a subagent as it began: whom it waits for, or what comes next when it was settled at once."""
+
+    next: Next | None
+    child_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -185,6 +206,18 @@ class Ledger(Protocol):
 
     async def settle(self, hold: Hold, call_id: str, state: str, output: str, truncated: bool) -> Next | None:
         """A call's result; what comes next when it was the last open one."""
+
+    async def delegate(self, hold: Hold, call_id: str, wish: Delegation) -> Delegated:
+        """Begin a call to a subagent: it stays open, or is settled with the reason why not."""
+
+    async def hear_answers(self, hold: Hold) -> Next:
+        """Take what answers came for open calls, and those whose time is up."""
+
+    async def wait(self, hold: Hold) -> Next:
+        """Only calls to subagents are open: rest, unless an answer came meanwhile."""
+
+    async def roster(self, owner_id: int) -> Roster:
+        """The agents that this owner's turns may ask."""
 
     async def interrupt(
         self,

@@ -20,6 +20,9 @@ class Signals:
 
     draining: bool = False
     reply_id: str = ""
+    # Something is new: in this turn, or (`bell`) in the session's inbox.
+    rang: asyncio.Event = field(default_factory=asyncio.Event)
+    bell: bool = False
     _stopped: bool = False
     _waiting: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -27,6 +30,10 @@ class Signals:
         """The turn works on this reply now; a stop that was meant for an earlier one is over with it."""
         if reply_id != self.reply_id:
             self.reply_id, self._stopped = reply_id, False
+
+    def ring(self) -> None:
+        self.bell = True
+        self.rang.set()
 
     def stop(self, reply_id: str) -> None:
         if reply_id and reply_id == self.reply_id and not self._stopped:

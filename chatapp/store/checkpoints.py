@@ -9,14 +9,15 @@ from chatapp.runtime.errors import LeaseLost
 from chatapp.runtime.events import EndReason, EventType
 from chatapp.runtime.messages import Completion
 from chatapp.runtime.ports import BlockEnd, CutBlock, Failure, Hold, ModelCall, NewCall, Next
+from chatapp.store.answers import hear
+from chatapp.store.calls import fail_call, settle_call
 from chatapp.store.recovery import END, close_request, discard, left_open
 from chatapp.store.turns import (
     append_message,
     end_model_call,
     end_reply,
-    fail_call,
     follow,
-    settle_call,
+    rest_waiting,
     start_model_call,
     stop_reply,
 )
@@ -112,6 +113,21 @@ def settle(hold: Hold, call_id: str, state: str, output: str, truncated: bool) -
         settle_call(writer, session, call, state, output, truncated=truncated)
         open_ = session.tool_calls.filter(joined=False).exclude(status__in=ToolCall.SETTLED).exists()
         following = None if open_ else follow(writer, session)
+    return writer.written(following)
+
+
+def hear_answers(hold: Hold) -> Written[Next]:
+    """Take what answers came for open calls; what comes next, open calls again where some are left."""
+    with held(hold) as (writer, session):
+        following = follow(writer, session)
+    return writer.written(following)
+
+
+def wait(hold: Hold) -> Written[Next]:
+    """Rest until an answer rings, unless one came meanwhile. The lease is free; nothing is held."""
+    with held(hold) as (writer, session):
+        heard = hear(writer, session)
+        following = follow(writer, session) if heard or session.stop else rest_waiting(writer, session)
     return writer.written(following)
 
 

@@ -39,19 +39,20 @@ def claim(session_id: str, owner: str, lane: str) -> Written[Work | None]:
         session = writer.session(session_id)
         if not _claimable(writer, session):
             return Written(None)
-        if not session.lease_owner and _too_many(writer, session):
+        # A subagent runs in its caller's slot.
+        if not session.lease_owner and session.parent_id is None and _too_many(writer, session):
             _wait_for_slot(writer, session)
             return writer.written(None)
         writer.set(
             session, lease_owner=owner, lease_until=writer.now + lease(), generation=session.generation + 1,
-            wake_at=None, status=Session.Status.RUNNING,
+            wake_at=None, status=Session.Status.RUNNING, waiting_for="",
         )  # fmt: skip
         recover(writer, session)
         held_by = branches.of_messages(branches.visible(session))
         transcript = tuple(session.messages.filter(held_by, archived=False).values_list("payload", flat=True))
         following = follow(writer, session)
         hold = Hold(session.pk, writer.root.pk, owner, session.generation)
-        work = Work(hold, session.owner_id, transcript, following)
+        work = Work(hold, session.owner_id, transcript, following, session.parent_id or "", session.workspace)
     return writer.written(work)
 
 
@@ -77,7 +78,7 @@ def _wait_for_slot(writer: Writer, session: Session) -> None:
 
 def _too_many(writer: Writer, session: Session) -> bool:
     """A limit on running work queues; the sweep comes back to it."""
-    running = Session.objects.filter(owner_id=session.owner_id, lease_until__gte=writer.now)
+    running = Session.objects.filter(owner_id=session.owner_id, parent=None, lease_until__gte=writer.now)
     limit: int = settings.BRANCHLINE_RUNNING_PER_USER
     return running.count() >= limit
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.conf import settings
 from django.db.models import F, Value
 from django.db.models.functions import Least
 from django.utils import timezone
 
+from chatapp.agents import own_agent
 from chatapp.models import Session
-from chatapp.runtime.declarations import main_agent
+from chatapp.runtime.declarations import SubagentDeclaration
+from chatapp.runtime.errors import InvalidField
 from chatapp.runtime.ids import new_id
 from chatapp.store.db import writing
 
 
-def create_conversation(user: Any, *, title: str = "", model: str = "") -> Session:
-    """A new, empty conversation with the built-in agent; `model` empty means the server's default, whatever
-    that is when the model is asked."""
-    agent = main_agent(settings.BRANCHLINE_MAX_STEPS)
+def create_conversation(user: Any, *, title: str = "", model: str = "", agent_id: str = "") -> Session:
+    """A new, empty conversation. `agent_id` and `model` empty mean the server's defaults, the model whatever that is
+    when it is asked. InvalidField for an agent that this person may not choose."""
+    agent = _chosen(user, agent_id)
     session = Session(
         id=new_id(), owner=user, agent_id=agent.agent_id, declaration=agent.snapshot(), title=title,
         model=model, updated_at=timezone.now(),
@@ -29,8 +30,19 @@ def create_conversation(user: Any, *, title: str = "", model: str = "") -> Sessi
     return session
 
 
+def _chosen(user: Any, agent_id: str) -> SubagentDeclaration:
+    agent = own_agent(user, agent_id)
+    if agent is None:
+        raise InvalidField("agent_id", "No agent of that id answers conversations. /api/agents lists those that do.")
+    return agent
+
+
 def change_conversation(user: Any, conversation_id: str, fields: dict[str, Any]) -> Session | None:
-    """Set fields the caller has checked; None for an unknown or foreign conversation."""
+    """Set fields the caller has checked; None for an unknown or foreign conversation. Another agent comes with its
+    declaration as it is now."""
+    if "agent_id" in fields:
+        agent = _chosen(user, fields["agent_id"])
+        fields = {**fields, "agent_id": agent.agent_id, "declaration": agent.snapshot()}
     with writing():
         row = Session.objects.select_for_update().conversations_of(user).filter(pk=conversation_id).first()
         if row is None:

@@ -53,7 +53,7 @@ def _mine(user_id: int, conversation_id: str) -> Session | None:
 def _settle(writer: Writer, session: Session) -> None:
     """Its host is fenced and lost the lease with the deletion."""
     writer.set(session, generation=session.generation + 1)
-    if session.stretch_open or session.inbox.filter(state=InboxItem.State.QUEUED).exists():
+    if session.reply_id or session.inbox.filter(state=InboxItem.State.QUEUED).exists():
         writer.set(session, stop="all")
         recover(writer, session)
     rest(writer, session)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import ParamSpec, TypeVar
 
+from chatapp.agents import roster_of_owner
+from chatapp.runtime.delegation import Delegation, Listed
 from chatapp.runtime.messages import Completion
-from chatapp.runtime.ports import BlockEnd, CutBlock, Failure, Feed, Hold, ModelCall, NewCall, Next, Work
-from chatapp.store import checkpoints, claims, db
+from chatapp.runtime.ports import BlockEnd, CutBlock, Delegated, Failure, Feed, Hold, ModelCall, NewCall, Next, Work
+from chatapp.runtime.registry import Roster
+from chatapp.store import checkpoints, claims, db, delegation
 from chatapp.store.writer import Written
 
 P = ParamSpec("P")
@@ -63,6 +66,21 @@ class DatabaseLedger:
 
     async def settle(self, hold: Hold, call_id: str, state: str, output: str, truncated: bool) -> Next | None:
         return await self.write(checkpoints.settle, hold, call_id, state, output, truncated)
+
+    async def delegate(self, hold: Hold, call_id: str, wish: Delegation) -> Delegated:
+        return await self.write(delegation.delegate, hold, call_id, wish)
+
+    async def hear_answers(self, hold: Hold) -> Next:
+        return await self.write(checkpoints.hear_answers, hold)
+
+    async def wait(self, hold: Hold) -> Next:
+        return await self.write(checkpoints.wait, hold)
+
+    async def subagents(self, session_id: str) -> list[Listed]:
+        return await db.run(delegation.subagents, session_id)
+
+    async def roster(self, owner_id: int) -> Roster:
+        return await db.run(roster_of_owner, owner_id)
 
     async def interrupt(
         self,

@@ -9,18 +9,18 @@ from typing import Any
 
 from django.conf import settings
 
-from chatapp.models import InboxItem, Message, Session
+from chatapp.models import InboxItem, Message, Session, ToolCall
 from chatapp.runtime.errors import Conflict, InvalidField, NotFound, RateLimited
 from chatapp.runtime.events import EventType
 from chatapp.runtime.ids import new_id
 from chatapp.store import branches
+from chatapp.store.calls import announce_message
 from chatapp.store.recovery import recover
-from chatapp.store.turns import announce_message, rest
+from chatapp.store.turns import BUSY, rest
 from chatapp.store.writer import Writer, Written, conversation
 from chatapp.workspaces import Attachment
 
 TITLE_LENGTH = 60
-BUSY = (Session.Status.RUNNING, Session.Status.QUEUED, Session.Status.WAITING)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def switch_branch(user_id: int, conversation_id: str, number: int) -> Written[No
 
 
 def _waiting(session: Session) -> bool:
-    return session.inbox.filter(state=InboxItem.State.QUEUED).exists()
+    return session.inbox.filter(state=InboxItem.State.QUEUED).exclude(kind=InboxItem.Kind.ANSWER).exists()
 
 
 def _require_rest(session: Session) -> None:
@@ -241,21 +241,36 @@ class Stopped:
 
 
 def stop(user_id: int, session_id: str, scope: str = "reply") -> Written[Stopped]:
-    """Stop this session's reply. A living host sees the flag by doorbell or at its next renewal; where there is none,
-    the reply is settled here."""
+    """Stop this session's reply, and what it waits for below it. A living host sees the flag by doorbell or at its
+    next renewal; where there is none, the reply is settled here."""
     root_id = root_of(user_id, session_id)
     with conversation(root_id) as writer:
         session = writer.session(session_id)
         if session.status not in BUSY:
             return Written(Stopped(()))
-        writer.set(session, stop=scope)
-        if session.reply_id:
-            writer.hushed.append(session.reply_id)
-        if session.lease_until is not None and session.lease_until >= writer.now:
-            writer.wakes.append(session.pk)
-        else:
-            _settle(writer, session)
-    return writer.written(Stopped((session,)))
+        below = [one for one in _below(writer, session, wide=scope != "reply") if one.status in BUSY]
+        for one in (session, *below):
+            writer.set(one, stop=scope)
+            if one.reply_id:
+                writer.hushed.append(one.reply_id)
+        # The deepest first: who waits for one that is settled here must not be told of it and go on.
+        for one in (*reversed(below), session):
+            if one.lease_until is not None and one.lease_until >= writer.now:
+                writer.wakes.append(one.pk)
+            else:
+                _settle(writer, one)
+    return writer.written(Stopped((session, *below)))
+
+
+def _below(writer: Writer, session: Session, *, wide: bool) -> list[Session]:
+    """The subagents whose answers it waits for and theirs, from above to below; the whole tree of a wide stop."""
+    waits = session.tool_calls.filter(joined=False, status=ToolCall.Status.CHILD)
+    rows = Session.objects.filter(parent=session) if wide else Session.objects.filter(pk__in=waits.values("child"))
+    found = []
+    for pk in rows.values_list("pk", flat=True):
+        child = writer.session(pk)
+        found += [child, *_below(writer, child, wide=wide)]
+    return found
 
 
 def _settle(writer: Writer, session: Session) -> None:

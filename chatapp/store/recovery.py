@@ -12,7 +12,8 @@ from chatapp.runtime.events import EventType
 from chatapp.runtime.messages import Usage
 from chatapp.runtime.ports import CutBlock
 from chatapp.store import branches
-from chatapp.store.turns import end_model_call, fail_call, start_reply, stop_reply
+from chatapp.store.calls import begin_stretch, fail_call
+from chatapp.store.turns import end_model_call, start_reply, stop_reply
 from chatapp.store.writer import Writer
 
 END = {"text": EventType.TEXT_BLOCK_END, "thinking": EventType.THINKING_BLOCK_END}
@@ -23,8 +24,13 @@ CHARS_PER_TOKEN = 4
 def recover(writer: Writer, session: Session) -> None:
     """Close what a lost host left open; a stop that it never saw holds.
 
-    Side effects that had started are "outcome unknown". Read-only calls stay started and run again.
+    Side effects that had started are "outcome unknown". Read-only calls stay started and run again; those of
+    subagents stay open, since their sessions go on.
     """
+    if session.reply_id and session.stop:
+        begin_stretch(writer, session, "stop")
+    if session.reply_id and not session.stretch_open:
+        return
     if not session.stretch_open:
         if session.stop and start_reply(writer, session) is not None:
             stop_reply(writer, session)

@@ -11,17 +11,20 @@ from django.conf import settings
 from chatapp.models import InboxItem, Message, Session, ToolCall, UsageDay
 from chatapp.runtime import messages
 from chatapp.runtime.declarations import SubagentDeclaration
-from chatapp.runtime.errors import ToolFailed
 from chatapp.runtime.events import EndReason, EventType
 from chatapp.runtime.ids import new_id
 from chatapp.runtime.messages import AttachedFile, CallResult, Payload, Usage
+from chatapp.runtime.policy import depth_limit
 from chatapp.runtime.ports import Calls, Failure, Next, OpenCall, Request, Rested
+from chatapp.store.answers import hear, next_due, post_answers
+from chatapp.store.calls import announce_message, begin_stretch, fail_call
 from chatapp.store.writer import Writer
 
 logger = logging.getLogger(__name__)
 
 Kind, State = InboxItem.Kind, InboxItem.State
 INTERRUPTED = "Stopped by the person before it was done. Its outcome is unknown."
+BUSY = (Session.Status.RUNNING, Session.Status.QUEUED, Session.Status.WAITING)
 NOT_STARTED = "Not executed: the person stopped this reply first."
 
 
@@ -29,17 +32,20 @@ def follow(writer: Writer, session: Session, appended: tuple[Payload, ...] = ())
     """The next right thing, under the lock, in the transaction of the checkpoint before it.
 
     0. A stop that came before this checkpoint ends the reply here.
-    1. Calls that wait for a result go first; once all have one, the results join the transcript.
+    1. Calls that wait for a result go first, those of subagents whose answer is here among them; once all have one,
+       the results join the transcript.
     2. Between replies the inbox starts the next one; with nothing in it the session rests and the lease is free.
     3. Within a reply what steers joins, the caps are looked at, and the model is asked.
     """
     if session.stop and session.reply_id:
         stop_reply(writer, session)
     unjoined = list(session.tool_calls.filter(joined=False))
-    open_calls = [call for call in unjoined if call.status not in ToolCall.SETTLED]
-    if open_calls:
-        return Calls(session.reply_id, tuple(_open_call(call) for call in open_calls))
+    if any(call.status == ToolCall.Status.CHILD for call in unjoined) and hear(writer, session):
+        unjoined = list(session.tool_calls.filter(joined=False))
+    if any(call.status not in ToolCall.SETTLED for call in unjoined):
+        return _calls(writer, session, unjoined)
     if unjoined:
+        begin_stretch(writer, session, "resume")
         appended += (_join(writer, session, unjoined),)
     if not session.reply_id:
         taken = start_reply(writer, session)
@@ -52,6 +58,26 @@ def follow(writer: Writer, session: Session, appended: tuple[Payload, ...] = ())
         end_reply(writer, session, EndReason.FAILED, failure)
         return follow(writer, session, appended)
     return _request(writer, session, appended)
+
+
+def _calls(writer: Writer, session: Session, unjoined: list[ToolCall]) -> Calls:
+    """What can run now, and whom the others wait for."""
+    agent, delegates = agent_of(session)
+    waiting = [call for call in unjoined if call.status == ToolCall.Status.CHILD]
+    runnable = [call for call in unjoined if call.status in (ToolCall.Status.NEW, ToolCall.Status.STARTED)]
+    if runnable:
+        begin_stretch(writer, session, "resume")
+    due = next_due(waiting)
+    return Calls(
+        session.reply_id, agent, delegates, tuple(_open_call(call) for call in runnable),
+        tuple(str(call.child_id) for call in waiting), (due - writer.now).total_seconds() if due else None,
+    )  # fmt: skip
+
+
+def agent_of(session: Session) -> tuple[SubagentDeclaration, bool]:
+    """Its declaration, and whether it may hand on work: not as deep as those above it allow, it is a leaf."""
+    agent = SubagentDeclaration.from_snapshot(session.declaration)
+    return agent, session.depth < min(session.depth_limit, depth_limit([agent.handoff]))
 
 
 def _open_call(call: ToolCall) -> OpenCall:
@@ -71,22 +97,28 @@ def _join(writer: Writer, session: Session, calls: list[ToolCall]) -> Payload:
 def start_reply(writer: Writer, session: Session) -> tuple[Payload, ...] | None:
     """Take what the next reply answers: messages of one sender with the same overrides, or a wish to try again,
     which adds nothing (the failed reply's input is in the transcript). None when nothing waits."""
-    waiting = list(session.inbox.filter(state=State.QUEUED))
+    waiting = list(session.inbox.filter(state=State.QUEUED).exclude(kind=Kind.ANSWER).select_related("reply_to"))
     if not waiting or session.queue_held:
         return None
     first = waiting[0]
     batch = []
     for item in waiting:
-        if (item.kind, item.author, item.overrides) != (first.kind, first.author, first.overrides):
+        if _sender(item) != _sender(first):
             break
         if first.started and not item.started:
             # It was told "queued": it starts the next turn, also when nobody had claimed this one yet.
             break
         batch.append(item)
-    writer.set(session, reply_id=new_id(), step=0, stretch_open=True, stretch_usage={}, error=None)
+    writer.set(session, reply_id=new_id(), step=0, error=None, ended_at=None)
     payloads = _take(writer, session, batch, "running")
-    writer.event(session, EventType.AGENT_START, name=session.agent_id, role="assistant", trigger="user")
+    begin_stretch(writer, session, first.author)
     return payloads
+
+
+def _sender(item: InboxItem) -> tuple[Any, ...]:
+    """One turn answers the person, or one agent; never both."""
+    caller = item.reply_to.session_id if item.reply_to else ""
+    return item.kind, item.author, caller, item.overrides
 
 
 def _take_steers(writer: Writer, session: Session) -> tuple[Payload, ...]:
@@ -104,22 +136,10 @@ def _take(writer: Writer, session: Session, items: list[InboxItem], announce: st
                 writer, session, payload, role="user", sender=item.author, text=item.text, pk=item.id, seq=seq
             )
             payloads += (payload,)
-        InboxItem.objects.filter(pk=item.pk).update(state=State.TAKEN, announced=item.announced)
+        InboxItem.objects.filter(pk=item.pk).update(
+            state=State.TAKEN, announced=item.announced, reply_id=session.reply_id
+        )
     return payloads
-
-
-def announce_message(writer: Writer, session: Session, item: InboxItem, state: str) -> int:
-    """USER_MESSAGE at every change of its state; the caller stores `item`. The number of the last one."""
-    if item.announced == state:
-        return item.seq
-    attached = {"attachments": item.attachments} if item.attachments else {}
-    event = writer.event(
-        session, EventType.USER_MESSAGE, message_id=item.id, text=item.text, state=state, author=item.author,
-        mode=item.mode, **attached,
-    )  # fmt: skip
-    item.announced = state
-    item.seq = item.seq or event.seq
-    return event.seq
 
 
 def append_message(
@@ -158,13 +178,17 @@ def _cap_reached(writer: Writer, session: Session) -> Failure | None:
 
 
 def _request(writer: Writer, session: Session, appended: tuple[Payload, ...]) -> Request:
-    agent = SubagentDeclaration.from_snapshot(session.declaration)
+    agent, delegates = agent_of(session)
     model = session.model or agent.model or settings.BRANCHLINE_MODEL
-    tools_off = session.step >= agent.steps
+    steps = int(session.declaration["steps"])
+    tools_off = session.step >= steps
     if tools_off and not _told(session, EventType.EXCEED_MAX_ITERS):
-        writer.event(session, EventType.EXCEED_MAX_ITERS, max_iters=agent.steps)
+        writer.event(session, EventType.EXCEED_MAX_ITERS, max_iters=steps)
     start_model_call(writer, session, model)
-    return Request(session.reply_id, session.source, model, agent, tools_off, appended)
+    limit = min(session.depth_limit, depth_limit([agent.handoff]))
+    return Request(
+        session.reply_id, agent, delegates, session.source, model, tools_off, session.depth + 1, limit, appended
+    )
 
 
 def _told(session: Session, type_: EventType) -> bool:
@@ -221,7 +245,21 @@ def end_reply(writer: Writer, session: Session, reason: EndReason, failure: Fail
     error = failure and {
         "id": failure.id, "code": failure.code, "detail": failure.detail, "retryable": failure.retryable,
     }  # fmt: skip
-    writer.set(session, reply_id="", stretch_open=False, stop="", error=error, news_seq=over.seq)
+    reply_id = session.reply_id
+    writer.set(session, reply_id="", stretch_open=False, stop="", error=error, news_seq=over.seq, ended_at=writer.now)
+    if session.parent_id is not None:
+        outcome, text = _outcome(session, reply_id, reason, failure)
+        post_answers(writer, session, reply_id, outcome, text)
+
+
+def _outcome(session: Session, reply_id: str, reason: EndReason, failure: Failure | None) -> tuple[str, str]:
+    """What a caller is told: the final answer only."""
+    if failure is not None:
+        return "error", failure.detail
+    if reason == EndReason.INTERRUPTED:
+        return "cancelled", "It was stopped before it was done."
+    last = session.messages.filter(reply_id=reply_id, role="assistant").order_by("-position").first()
+    return "ok", last.text if last else ""
 
 
 def new_failure(code: str, detail: str, *, retryable: bool) -> Failure:
@@ -233,28 +271,21 @@ def new_failure(code: str, detail: str, *, retryable: bool) -> Failure:
 
 def rest(writer: Writer, session: Session) -> Rested:
     status = Session.Status.FAILED if session.error else Session.Status.IDLE
-    writer.set(session, status=status, lease_owner="", lease_until=None, wake_at=None, stop="")
+    writer.set(session, status=status, waiting_for="", lease_owner="", lease_until=None, wake_at=None, stop="")
     return Rested()
 
 
-def fail_call(writer: Writer, session: Session, call: ToolCall, state: str, output: str) -> None:
-    """Settle a call that did not run to its end; a never started one gets its START with the END."""
-    if call.status == ToolCall.Status.NEW:
-        writer.event(session, EventType.TOOL_RESULT_START, tool_call_id=call.pk, tool_name=call.name)
-    settle_call(writer, session, call, state, output, truncated=False)
-
-
-def settle_call(writer: Writer, session: Session, call: ToolCall, state: str, output: str, *, truncated: bool) -> None:
-    if call.status in ToolCall.SETTLED:
-        raise ToolFailed(f"call {call.pk} has its result already")
-    writer.event(
-        session, EventType.TOOL_RESULT_END, tool_call_id=call.pk, tool_name=call.name, state=state, output=output,
-        truncated=truncated,
+def rest_waiting(writer: Writer, session: Session) -> Rested:
+    """Only subagents are open: an answer rings, or the clock of the call that is due first."""
+    waiting = list(session.tool_calls.filter(joined=False, status=ToolCall.Status.CHILD))
+    if session.stretch_open:
+        usage = session.stretch_usage or usage_dict(Usage(requests=0))
+        writer.event(session, EventType.AGENT_END, reason=EndReason.WAITING.value, usage=usage)
+    writer.set(
+        session, status=Session.Status.WAITING, waiting_for="child", stretch_open=False, lease_owner="",
+        lease_until=None, wake_at=next_due(waiting),
     )  # fmt: skip
-    done, denied, failed = ToolCall.Status.DONE, ToolCall.Status.DENIED, ToolCall.Status.FAILED
-    call.status = {"success": done, "denied": denied}.get(state, failed)
-    call.state, call.result, call.truncated, call.ended_at = state, output, truncated, writer.now
-    call.save(update_fields=["status", "state", "result", "truncated", "ended_at"])
+    return Rested()
 
 
 def stop_reply(writer: Writer, session: Session) -> None:

@@ -49,6 +49,10 @@ class Writer:
             self._sessions[session_id] = Session.objects.get(pk=session_id, root=self.root)
         return self._sessions[session_id]
 
+    def add(self, session: Session) -> None:
+        """A session that this transaction made."""
+        self._sessions[session.pk] = session
+
     def held(self, hold: Hold) -> Session:
         """The session, if `hold` is still the latest claim on it."""
         session = self.session(hold.session_id)
@@ -74,7 +78,7 @@ class Writer:
             branch=session.branch,
             created_at=self.now,
             data=data,
-            metadata={},
+            metadata=_metadata(session),
         )
         _ = envelope.encoded
         self.set(self.root, next_seq=self.root.next_seq + 1, updated_at=self.now)
@@ -102,6 +106,14 @@ class Writer:
         return Written(
             value, tuple(self.events), tuple(self.wakes), tuple(self.closed), tuple(self.hushed), self.root.pk
         )
+
+
+def _metadata(session: Session) -> dict[str, Any]:
+    """Where a subagent's event belongs."""
+    if session.parent_id is None:
+        return {}
+    call = {"toolCallId": session.call_id} if session.call_id else {}
+    return {"parentSessionId": session.parent_id, **call}
 
 
 @contextmanager

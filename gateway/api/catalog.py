@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from django.conf import settings
+from django.contrib.auth.models import User
 from django.http import HttpRequest
 from ninja import Router
 
 from chatapp import catalog
-from chatapp.runtime.declarations import main_agent
+from chatapp.agents import registry, roster_of
+from chatapp.runtime.declarations import SubagentDeclaration
+from chatapp.store import db
 from gateway.api.auth import READ, caller
 from gateway.api.objects import Agent, Me, OfferedModel, Page
 
@@ -16,12 +18,25 @@ router = Router(auth=READ, tags=["Agents and models"])
 
 @router.get("/agents", response=Page[Agent], summary="Agents you may choose")
 async def list_agents(request: HttpRequest) -> Page[Agent]:
-    main = main_agent(settings.BRANCHLINE_MAX_STEPS)
-    agent = Agent(
-        id=main.agent_id, agent_id=main.agent_id, description=main.description, mode=main.mode,
-        model=main.model or None, tool_name=None, session_mode="new", problem=None,
+    """For a conversation (`mode` primary or all) and to delegate to (subagent or all), with what is wrong with one."""
+    who = caller(request)
+    items = await db.run(_agents, who.user)
+    return Page[Agent](items=items, next=None)
+
+
+def _agents(user: User) -> list[Agent]:
+    entries, roster = registry().agents(), roster_of(user)
+    shown = [one for one in roster.agents.values() if roster.mine(one) and not one.hidden]
+    problems = {name: "; ".join(p.text for p in one.problems if not p.warning) for name, one in entries.items()}
+    return [_agent(one, problems.get(one.agent_id, "")) for one in shown]
+
+
+def _agent(one: SubagentDeclaration, problem: str) -> Agent:
+    return Agent(
+        id=one.agent_id, agent_id=one.agent_id, description=one.description, mode=one.mode, model=one.model or None,
+        tool_name=one.tool_name or None, session_mode="reuse" if one.reuses_session else "new",
+        problem=problem or None,
     )  # fmt: skip
-    return Page[Agent](items=[agent], next=None)
 
 
 @router.get("/models", response=Page[OfferedModel], summary="Models you may choose")

@@ -23,7 +23,7 @@ router = Router(auth=READ, tags=["Conversations"])
 @router.post("/conversations", response={201: Conversation}, auth=CHAT, summary="Make a conversation")
 async def create_conversation(request: HttpRequest, payload: NewConversation = NewConversation()) -> Conversation:  # noqa: B008
     who = caller(request)
-    row = await db.run(conversations.create_conversation, who.user, title=payload.title, model=payload.model)
+    row = await db.run(conversations.create_conversation, who.user, **payload.model_dump())
     return await _shown(who.user_id, row.pk)
 
 
@@ -52,8 +52,8 @@ async def get_conversation(request: HttpRequest, conversation_id: str) -> Conver
 
 @router.patch("/conversations/{id:conversation_id}", response=Conversation, auth=CHAT, summary="Change a conversation")
 async def change_conversation(request: HttpRequest, conversation_id: str, payload: ConversationChange) -> Conversation:
-    """Only the fields that are sent change. A new model holds from the next model request on; another branch can be
-    taken while nothing runs (else 409)."""
+    """Only the fields that are sent change. A new model or agent holds from the next model request on; another branch
+    can be taken while nothing runs (else 409)."""
     who = caller(request)
     fields = payload.model_dump(exclude_unset=True)
     if "branch" in fields:

@@ -28,7 +28,7 @@ from gateway import protocol
 LIMIT = 100
 LIMIT_MOST = 1000
 TITLE_MOST = 200
-MAIN = "main"
+AGENT_ID_MOST = 64
 # A database counts no further.
 SEQ = re.compile(r"\d{1,18}", re.ASCII)
 SOURCE = re.compile(r"main(/[A-Za-z0-9_-]{1,64})*")
@@ -97,9 +97,12 @@ def _model(value: Any) -> str:
 
 
 def _agent(value: Any) -> str:
-    if value not in (None, MAIN):
-        raise InvalidField("agent_id", f"One of {MAIN}.")
-    return MAIN
+    """Whether this person may choose it is asked where it is taken."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or len(value) > AGENT_ID_MOST:
+        raise InvalidField("agent_id", "The id of an agent.")
+    return value
 
 
 def _flag(name: str) -> Callable[[Any], bool]:
@@ -138,7 +141,7 @@ class Body(BaseModel):
 
 class NewConversation(Body):
     title: Title = ""
-    agent_id: AgentId = MAIN
+    agent_id: AgentId = ""
     model: Model = ""
 
 
@@ -150,7 +153,7 @@ class ConversationChange(Body):
     archived: Archived = False
     wake: Wake = True
     branch: BranchNumber = 0
-    agent_id: AgentId = MAIN
+    agent_id: AgentId = ""
     model: Model = ""
 
 

@@ -53,12 +53,6 @@ def test_sweep_counts_every_session_however_short_its_turn(alice: User, valkey_u
     assert out.getvalue() == "sessions worked on: 3\n"
 
 
-def test_agents_lists_them() -> None:
-    out = io.StringIO()
-    call_command("agents", stdout=out)
-    assert out.getvalue().startswith("main  primary  ")
-
-
 @pytest.mark.django_db
 def test_the_greeting_sends_to_createsuperuser_when_an_ordinary_account_has_the_administrators_name() -> None:
     User.objects.create_user("admin", password="an-ordinary-password")

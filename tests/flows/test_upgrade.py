@@ -20,12 +20,15 @@ from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 from pytest_django import DjangoDbBlocker
 
-from chatapp.runtime.declarations import main_agent
 from tests.conftest import wait_until
 from tests.product import Product
 
 FIRST = [("chatapp", "0001_initial")]
 TALK, DUE, REPLY, ASKED = "1" * 32, "2" * 32, "3" * 32, "4" * 32
+OLD_MAIN = {
+    "agent_id": "main", "description": "Answers a new conversation.", "prompt": "You are the assistant.",
+    "mode": "primary", "model": "", "steps": 25, "temperature": None, "top_p": None, "tools": None,
+}  # fmt: skip
 PASSWORD, TOKEN = "alice-has-a-password", "bl_of-the-first-version"
 # As the first version wrote them, in the model library's form of that time.
 MESSAGES: list[tuple[str, dict[str, Any]]] = [
@@ -80,7 +83,7 @@ def fill(apps: Apps) -> None:
     alice = rows("auth.User").create(username="alice", password=password, is_active=True, last_login=now)
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     rows("chatapp.ApiToken").create(user=alice, name="old", prefix=TOKEN[:8], digest=digest, scopes=["read", "chat"])
-    common = {"owner": alice, "agent_id": "main", "declaration": main_agent(25).snapshot(), "updated_at": now}
+    common = {"owner": alice, "agent_id": "main", "declaration": OLD_MAIN, "updated_at": now}
     rows("chatapp.Session").create(
         id=TALK,
         root_id=TALK,

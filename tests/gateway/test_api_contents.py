@@ -193,7 +193,10 @@ def test_lists_cost_the_same_for_few_and_for_many(alice: User, count: int, djang
 async def test_the_agents_and_models_are_named(api: Api, settings: Any) -> None:
     settings.BRANCHLINE_MODELS = ["demo", "openai:gpt", "nobody:x"]
     agents = (await api.get("agents")).data["items"]
-    assert [(agent["agent_id"], agent["mode"], agent["problem"]) for agent in agents] == [("main", "primary", None)]
+    assert [(agent["agent_id"], agent["mode"], agent["problem"]) for agent in agents] == [
+        ("main", "primary", None), ("planner", "subagent", None), ("researcher", "subagent", None),
+        ("reviewer", "subagent", None), ("writer", "subagent", None), ("general-purpose", "subagent", None),
+    ]  # fmt: skip
     demo, keyless, unknown = (await api.get("models")).data["items"]
     assert (demo["model"], demo["default"], demo["problem"]) == ("demo", True, None)
     assert (keyless["provider"], keyless["default"]) == ("OpenAI", False)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from chatapp.runtime.errors import ToolFailed
-from chatapp.runtime.tools import Tool, ToolContext
+from chatapp.runtime.tools import Answered, Tool, ToolContext
 from chatapp.runtime.toolsets.todo import todo_tools
 from chatapp.runtime.toolsets.workspace import MAX_OUTPUT, workspace_tools
 
@@ -19,7 +19,9 @@ TOOLS = {tool.name: tool for tool in (*workspace_tools(), *todo_tools())}
 async def use(root: Path, name: str, **args: Any) -> str:
     tool = TOOLS[name]
     context = ToolContext("s", "c", 1, "t", root)
-    return (await tool.run(context, tool.arguments.model_validate(args))).output
+    answer = await tool.run(context, tool.arguments.model_validate(args))
+    assert isinstance(answer, Answered)
+    return answer.output
 
 
 def test_it_asks_before_it_changes_a_file() -> None:
