@@ -13,6 +13,7 @@ from pydantic_ai.usage import RequestUsage
 
 from chatapp.runtime.messages import Completion, Piece, clean, clean_name, completion
 from chatapp.runtime.tools import Tool
+from chatapp.runtime.toolsets.agents import LEAF
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Request:
     messages: list[ModelMessage]
     tools: list[str]
     tools_off: bool
+    instructions: str = ""
+
+    @property
+    def asked(self) -> str:
+        """What its session was asked first."""
+        return str(self.messages[0].parts[0].content) if self.messages else ""  # type: ignore[union-attr]
 
     @property
     def texts(self) -> list[str]:
@@ -49,15 +56,25 @@ class Request:
 
 
 class ScriptedModels:
-    """In place of `Models`: each request plays the next script, a list of parts."""
+    """In place of `Models`: each request plays the next script, a list of parts; a session whose first message has
+    scripts of its own plays those, and a subagent none but its own."""
 
     def __init__(self, *scripts: Sequence[Part]) -> None:
         self.scripts: deque[Sequence[Part]] = deque(scripts)
+        self.own: dict[str, deque[Sequence[Part]]] = {}
         self.requests: list[Request] = []
 
     def then(self, *parts: Part) -> ScriptedModels:
         self.scripts.append(parts)
         return self
+
+    def asked(self, first: str, *scripts: Sequence[Part]) -> ScriptedModels:
+        self.own.setdefault(first, deque()).extend(scripts)
+        return self
+
+    def of(self, first: str) -> list[Request]:
+        """The requests of the session that was asked this first."""
+        return [request for request in self.requests if request.asked == first]
 
     def takes_media(self, name: str) -> bool:
         return name.startswith("sees")
@@ -67,8 +84,10 @@ class ScriptedModels:
         self, name: str, messages: Sequence[ModelMessage], *, instructions: str, tools: Sequence[Tool],
         tools_off: bool = False, temperature: float | None = None, top_p: float | None = None,
     ) -> AsyncIterator[ScriptedStream]:  # fmt: skip
-        self.requests.append(Request(name, list(messages), [tool.name for tool in tools], tools_off))
-        yield ScriptedStream(self.scripts.popleft() if self.scripts else ["ok"], len(self.requests))
+        request = Request(name, list(messages), [tool.name for tool in tools], tools_off, instructions)
+        self.requests.append(request)
+        scripts = self.own.get(request.asked, deque() if LEAF in instructions else self.scripts)
+        yield ScriptedStream(scripts.popleft() if scripts else ["ok"], len(self.requests))
 
 
 class ScriptedStream:

@@ -150,6 +150,8 @@ class Engine:
             hosted.look.clear()
             patience = renewed + self.pace.lease * 3 / 4 - clock()
             renewal = asyncio.create_task(self.kit.ledger.renew(work.hold))
+            # The turn may end meanwhile, and nobody is left who asks.
+            renewal.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait({renewal}, timeout=max(patience, 0.1))
             try:
                 hosted.signals.stop(renewal.result())

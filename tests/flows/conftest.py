@@ -40,6 +40,11 @@ class Server:
         self.gateway = running
         self.models = models
 
+    def set(self, **kit: Any) -> None:
+        engine = self.gateway.engine
+        assert engine is not None
+        engine.kit = replace(engine.kit, **kit)
+
     def offer(self, *tools: Tool) -> None:
         engine = self.gateway.engine
         assert engine is not None
@@ -55,12 +60,12 @@ class Server:
         return await commands.send_message(session.owner_id, session.pk, Draft(text, **more))
 
     async def rest(self, session: Session, seconds: float = 10) -> Session:
-        """Wait until the session rests, and answer its row."""
+        """Wait until the session rests and waits for no subagent, and answer its row."""
         busy = (Session.Status.RUNNING, Session.Status.QUEUED)
 
         async def resting() -> Session | None:
             row = await db.run(Session.objects.get, pk=session.pk)
-            return None if row.status in busy or row.lease_owner else row
+            return None if row.status in busy or row.lease_owner or row.waiting_for == "child" else row
 
         return await eventually(resting, seconds)
 
