@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from chatapp import parts
-from chatapp.parts import Failure, Flat, Reply, Siblings, Thinking, ToolCall, UserMessage
+from chatapp.parts import Failure, Flat, Panel, Reply, Siblings, Thinking, ToolCall, UserMessage
 
 
 @dataclass
@@ -33,24 +34,53 @@ SiblingsAt = Callable[[int, int], Siblings | None]
 
 
 class _Fold:
+    """`panels` are those of all subagents by session, `calls` all calls of all sessions."""
+
     def __init__(self, siblings: SiblingsAt) -> None:
         self.siblings = siblings
         self.thread = Thread()
         self.replies: dict[str, Reply] = {}
         self.calls: dict[str, ToolCall] = {}
+        self.panels: dict[str, Panel] = {}
 
     def add(self, event: Flat) -> None:
         self.thread.last_seq = event["seq"]
-        handler = getattr(self, "_on_" + event["type"].lower(), None)
-        if handler and parts.is_own(event):
+        if not parts.is_own(event):
+            self._below(event)
+        elif handler := getattr(self, "_on_" + event["type"].lower(), None):
+            handler(event)
+
+    def _below(self, event: Flat) -> None:
+        """Into the panel of its session. One whose call is not in this part of the thread is not shown."""
+        panel = self.panels.get(event["session_id"])
+        if panel is None:
+            call = self.calls.get(event["metadata"].get("toolCallId") or "")
+            if call is None:
+                return
+            panel = self.panels[event["session_id"]] = parts.panel(event)
+            call.panels.append(panel)
+        parts.change_panel(panel, event)
+        if event["type"] == "USER_MESSAGE":
+            if event["state"] != "removed" and all(item.id != event["message_id"] for item in panel.items):
+                panel.items.append(parts.asked(event))
+        elif event["type"] not in ("AGENT_START", "CUSTOM") and (
+            handler := getattr(self, "_on_" + event["type"].lower(), None)
+        ):
             handler(event)
 
     def _reply(self, event: Flat) -> Reply:
         key = event.get("reply_id") or ""
         if key not in self.replies:
-            self.replies[key] = parts.reply(event, self.siblings(event["branch"], event["seq"]))
-            self.thread.items.append(self.replies[key])
+            panel = self.panels.get(event["session_id"])
+            siblings = None if panel else self.siblings(event["branch"], event["seq"])
+            self.replies[key] = parts.reply(event, siblings)
+            items: list[Any] = panel.items if panel else self.thread.items
+            items.append(self.replies[key])
         return self.replies[key]
+
+    def _on_handoff_end(self, event: Flat) -> None:
+        if panel := self.panels.get(event.get("child_session_id") or ""):
+            parts.change_panel(panel, event)
 
     def _on_user_message(self, event: Flat) -> None:
         message = parts.user_message(event, self.siblings(event["branch"], event["seq"]))
@@ -71,9 +101,13 @@ class _Fold:
         self._reply(event).over = False
 
     def _on_agent_end(self, event: Flat) -> None:
-        self.thread.running = self.thread.waiting = False
-        parts.end(self._reply(event), event).drop_unfinished()
-        self.thread.failed = event.get("reason") == "FAILED"
+        ended = parts.end(self._reply(event), event)
+        ended.drop_unfinished()
+        if parts.is_own(event):
+            # It goes on by itself when a subagent it waits for is done.
+            self.thread.running = event.get("reason") == "WAITING"
+            self.thread.waiting = False
+            self.thread.failed = event.get("reason") == "FAILED"
         if event.get("reason") == "INTERRUPTED":
             self._reply(event).put(parts.stopped_note(event))
 
@@ -134,8 +168,12 @@ class _Fold:
             self._reply(event).put(note)
 
     def _on_run_failed(self, event: Flat) -> None:
-        self.thread.failed = True
-        self._reply(event).put(parts.failure(event))
+        failure = parts.failure(event)
+        if parts.is_own(event):
+            self.thread.failed = True
+        else:
+            failure.last = False
+        self._reply(event).put(failure)
 
 
 def fold(events: Iterable[Flat], siblings: SiblingsAt = lambda branch, seq: None) -> Thread:

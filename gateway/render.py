@@ -29,6 +29,10 @@ def _say(text: str) -> str:
     return partial("innerHTML", "#say", escape(text))
 
 
+def _panel_part(panel: parts.Panel, name: str) -> str:
+    return partial("put", f"#s-{panel.id}", draw(f"chat/parts/panel_{name}.html", part=panel))
+
+
 def _status(**state: bool) -> str:
     return partial("put", "#status", draw("chat/parts/run.html", **state))
 
@@ -44,6 +48,7 @@ class PageRenderer:
         self._growing: dict[str, markdown.GrowingText] = {}
         # When the calls and thoughts began that are open now. Who came later learns how long they took at a reload.
         self._began: dict[str, datetime | None] = {}
+        self._panels: dict[str, parts.Panel] = {}
         self._on: dict[str, Callable[[Flat], str]] = {
             "USER_MESSAGE": self._user_message,
             "AGENT_START": self._agent_start,
@@ -60,15 +65,64 @@ class PageRenderer:
             "EXCEED_MAX_ITERS": lambda event: self._put(event, parts.limit_note(event)),
             "RUN_FAILED": self._run_failed,
             "CUSTOM": self._custom,
+            "HANDOFF_END": self._handed,
         }
 
     def event(self, event: Flat) -> str:
+        if not parts.is_own(event):
+            return self._below(event)
         handler = self._on.get(event["type"])
-        return handler(event) if handler and parts.is_own(event) else ""
+        return handler(event) if handler else ""
+
+    # Subagents, each in the panel below the call that made it
+
+    def _below(self, event: Flat) -> str:
+        html, panel = self._panel(event)
+        if parts.change_panel(panel, event):
+            html += _panel_part(panel, "head") + _panel_part(panel, "stop")
+        kind = event["type"]
+        if kind == "USER_MESSAGE":
+            asked = parts.asked(event)
+            removed = event["state"] == "removed"
+            return html + (
+                partial("drop", f"#m-{asked.id}")
+                if removed
+                else partial("put", self._log(event), draw(asked.template, part=asked))
+            )
+        if kind == "AGENT_END":
+            html += self._drop_unfinished(event)
+            return html + (self._put(event, parts.stopped_note(event)) if event.get("reason") == "INTERRUPTED" else "")
+        if kind == "RUN_FAILED":
+            failure = parts.failure(event)
+            failure.last = False
+            return html + self._put(event, failure)
+        handler = None if kind in ("AGENT_START", "CUSTOM") else self._on.get(kind)
+        return html + (handler(event) if handler else "")
+
+    def _panel(self, event: Flat) -> tuple[str, parts.Panel]:
+        """What makes sure that it is there, once a connection."""
+        session_id = event["session_id"]
+        if session_id in self._panels:
+            return "", self._panels[session_id]
+        panel = self._panels[session_id] = parts.panel(event)
+        call = event.get("metadata", {}).get("toolCallId") or ""
+        return partial("ensure", f"#k-{call}", draw(panel.template, part=panel)), panel
+
+    def _handed(self, event: Flat) -> str:
+        panel = self._panels.get(event.get("child_session_id") or "")
+        if panel is None:
+            return ""
+        parts.change_panel(panel, event)
+        return _panel_part(panel, "handed")
+
+    @staticmethod
+    def _log(event: Flat) -> str:
+        """Where its session's messages and replies are."""
+        return "#log" if parts.is_own(event) else f"#s-{event['session_id']}-log"
 
     def delta(self, delta: Flat) -> str:
         """A piece of an open text. Other blocks show that they are open, which their START has said."""
-        if delta["type"] != "TEXT_BLOCK_DELTA" or not parts.is_own(delta):
+        if delta["type"] != "TEXT_BLOCK_DELTA":
             return ""
         block_id = delta["block_id"]
         head = ""
@@ -88,7 +142,8 @@ class PageRenderer:
             return ""
         self._replies.add(reply_id)
         reply = self._new_reply(event)
-        return self._day(reply) + partial("ensure", "#log", draw(reply.template, part=reply))
+        day = "" if reply.agent else self._day(reply)
+        return day + partial("ensure", self._log(event), draw(reply.template, part=reply))
 
     @staticmethod
     def _day(item: parts.Reply | parts.UserMessage) -> str:
@@ -127,7 +182,7 @@ class PageRenderer:
             html += partial("put", self._reply_place(event), draw("chat/parts/reply_actions.html", part=ended))
         if ended.over and reason not in ("INTERRUPTED", "FAILED"):
             html += _say(_("Reply ready"))
-        return html + _status(failed=reason == "FAILED")
+        return html + _status(failed=reason == "FAILED", running=reason == "WAITING")
 
     def _drop_unfinished(self, event: Flat) -> str:
         return partial("drop", f"{self._reply_place(event)} .tool:has([data-state=preparing])")

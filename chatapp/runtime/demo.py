@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelMessage, ModelRequest, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls, FunctionModel
 
@@ -28,6 +29,7 @@ so you can see how this chat works. Try one of these:
 - `list files` or `read notes.md` for a tool call
 - `make a plan` for a todo list
 - `slow 300` for a long answer that you can stop
+- `delegate to a researcher`, `delegate to four` or `delegate and fail` for subagents at work
 
 {CONNECT}"""
 
@@ -95,7 +97,28 @@ def _read(match: re.Match[str]) -> tuple[Step, ...]:
     return Say(f"Let me read `{path}`."), Call("read_file", {"path": path})
 
 
+def _delegate(match: re.Match[str]) -> tuple[Step, ...]:
+    """One subagent, four side by side, or two of which one fails."""
+    how = match["how"].lower()
+    if how in ("four", "vier", "4"):
+        tasks = [
+            ("researcher", "slow 60"),
+            ("reviewer", "slow 40"),
+            ("writer", "show me markdown"),
+            ("planner", "slow 80"),
+        ]
+        said = "Four can work on this side by side."
+    elif how in ("fail", "scheitern"):
+        tasks = [("researcher", "slow 40"), ("writer", "fail")]
+        said = "Two begin; one of them will fail."
+    else:
+        tasks = [("researcher", "slow 60")]
+        said = "I hand this to a researcher."
+    return (Say(said), *(Call("agent_spawn", {"agent_id": name, "task": task}) for name, task in tasks))
+
+
 SCRIPTS: tuple[tuple[re.Pattern[str], Script], ...] = (
+    (re.compile(r"(?i)\b(?:delegate|hand|deleg\w*)\b.*?\b(?P<how>four|vier|4|fail|scheitern|\w+)\W*$"), _delegate),
     (re.compile(r"(?i)\b(?:slow|long|langsame)\b\D*(?P<n>\d{1,6})?"), _slow),
     (re.compile(r"(?i)\b(?:list|show)\b.*\bfiles\b|\bliste\b.*\bdateien\b"),
      lambda _: (Say("Let me look."), Call("list_files", {}))),
@@ -145,6 +168,8 @@ def script(messages: Sequence[ModelMessage], tools: frozenset[str]) -> tuple[Ste
     asked, results = _last_turn(messages)
     if results:
         return (Say(_after(results)),)
+    if asked.strip().lower() == "fail":
+        raise ModelHTTPError(503, "demo", {"message": "The demo model was asked to fail."})
     for pattern, steps in SCRIPTS:
         if match := pattern.search(asked):
             wanted = steps(match)
@@ -167,6 +192,8 @@ def _last_turn(messages: Sequence[ModelMessage]) -> tuple[str, list[ToolReturnPa
 
 
 def _after(results: Sequence[ToolReturnPart]) -> str:
+    if len(results) > 1 or results[-1].tool_name == "agent_spawn":
+        return _joined(results)
     last = results[-1]
     output = str(last.content)
     if last.outcome != "success":
@@ -178,6 +205,19 @@ def _after(results: Sequence[ToolReturnPart]) -> str:
         return f"The workspace shows {len(lines)} line{'' if len(lines) == 1 else 's'}; unfold the call above for them."
     first = f" It begins: {_quoted(lines[0])}" if lines else " It is empty."
     return f"`{last.tool_name}` answered with {len(output)} characters.{first}"
+
+
+def _joined(results: Sequence[ToolReturnPart]) -> str:
+    """What several, or a subagent, came back with."""
+    lines = []
+    for result in results:
+        text = str(result.content)
+        named = re.search(r"^agent_id: (.+)$", text, re.MULTILINE)
+        said = text.rpartition("reply:\n")[2] if result.outcome == "success" else text.rpartition("error: ")[2]
+        how = "" if result.outcome == "success" else "did not manage: "
+        lines.append(f"- **{named[1] if named else result.tool_name}** {how}{_quoted(said)[:80]}")
+    back = "It is back" if len(results) == 1 else f"All {len(results)} are back"
+    return f"{back}:\n\n" + "\n".join(lines)
 
 
 def _echo(asked: str) -> str:

@@ -39,7 +39,8 @@ def begin_stretch(writer: Writer, session: Session, trigger: str) -> None:
     """AGENT_START, where none is open: each way of going on begins one."""
     if not session.stretch_open:
         writer.set(session, stretch_open=True, stretch_usage={})
-        writer.event(session, EventType.AGENT_START, name=session.agent_id, role="assistant", trigger=trigger)
+        label = {"label": session.label} if session.label else {}
+        writer.event(session, EventType.AGENT_START, name=session.agent_id, role="assistant", trigger=trigger, **label)
 
 
 def fail_call(writer: Writer, session: Session, call: ToolCall, state: str, output: str) -> None:

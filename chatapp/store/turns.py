@@ -204,7 +204,9 @@ def start_model_call(writer: Writer, session: Session, model: str) -> None:
 def end_model_call(writer: Writer, session: Session, usage: Usage, time_ms: int, error: str = "") -> None:
     """MODEL_CALL_END, and what the request used on the session, its stretch and its owner's day."""
     used = usage_dict(usage)
-    data: dict[str, Any] = {"usage": used, "time_ms": time_ms}
+    before = session.input_tokens + session.output_tokens
+    total = before + usage.input_tokens + usage.output_tokens
+    data: dict[str, Any] = {"usage": used, "time_ms": time_ms, "session_tokens": total}
     if error:
         data["error"] = error
     writer.event(session, EventType.MODEL_CALL_END, **data)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import path
@@ -74,11 +74,13 @@ def _forward(conversation: Session, after: int, before: int, most: int, older: i
 
 
 def _asked(events: QuerySet[Event]) -> QuerySet[Event]:
-    return events.filter(type="USER_MESSAGE", data__state="running")
+    return events.filter(type="USER_MESSAGE", data__state="running", source="")
 
 
 def _folded(conversation: Session, events: QuerySet[Event], *, last: bool) -> thread.Thread:
-    names = ("seq", "id", "type", "source", "session_id", "reply_id", "branch", "created_at")
+    names = (
+        "seq", "id", "type", "source", "session_id", "agent_id", "reply_id", "branch", "created_at", "metadata",
+    )  # fmt: skip
     rows = events.order_by("seq").values_list(*names, "data")
     whose = {"conversation_id": conversation.pk}
     flat = ({**dict(zip(names, row[:-1], strict=True)), **whose, **row[-1]} for row in rows)
@@ -93,7 +95,9 @@ def _folded(conversation: Session, events: QuerySet[Event], *, last: bool) -> th
 def _events(conversation: Session) -> QuerySet[Event]:
     """Of the branch that goes on, up to where its row was read: what came since, the socket brings."""
     shown = branches.of_events(branches.visible(conversation))
-    return Event.objects.filter(shown, conversation=conversation, seq__lt=conversation.next_seq)
+    # Subagents have branches of their own; they are shown below the calls that made them.
+    below = Q(session__parent__isnull=False) if shown else Q()
+    return Event.objects.filter(shown | below, conversation=conversation, seq__lt=conversation.next_seq)
 
 
 def _keep_waiting(conversation: Session, folded: thread.Thread) -> None:

@@ -234,12 +234,12 @@ def session_node(row: Session) -> SessionNode:
             "depth": row.depth,
             "status": row.status,
             "waiting_for": row.waiting_for or None,
-            "tool_call_id": None,
+            "tool_call_id": row.call_id,
             "subagent_id": None,
             "task_id": None,
             "usage": own_usage(row),
             "started_at": row.created_at,
-            "ended_at": None,
+            "ended_at": row.ended_at,
         }
     )
 
