@@ -23,7 +23,6 @@ BRIEF_MAX = 80
 OUTPUT_LINES = 200
 OUTPUT_MAX = 20_000
 ARGS_MAX = 2_000
-HANDED_MAX = 600
 # How much longer than what it shows a coloured text may be.
 COLOURED = 4
 PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -135,7 +134,7 @@ class ToolCall:
     began: datetime | None = None
     took: timedelta | None = None
     conversation_id: str = ""
-    panels: list[Panel] = field(default_factory=list)
+    panels: list[Any] = field(default_factory=list)
 
     @property
     def hands_on(self) -> bool:
@@ -160,60 +159,6 @@ class ToolCall:
 
     def _start_of_output(self) -> str:
         return plain(self.output[: COLOURED * OUTPUT_MAX])
-
-
-@dataclass
-class Panel:
-    """A subagent: what it was asked, what it does, what it handed back. `state`: queued, running, waiting, done, failed
-    or stopped; `began` and `took` are of its last reply; `tokens` of all."""
-
-    template: ClassVar[str] = "chat/parts/panel.html"
-    id: str
-    conversation_id: str = ""
-    agent_id: str = ""
-    source: str = ""
-    label: str = ""
-    state: str = "queued"
-    items: list[Asked | Reply] = field(default_factory=list)
-    began: datetime | None = None
-    took: timedelta | None = None
-    tokens: int = 0
-    handed: str = ""
-    error: str = ""
-
-    @property
-    def crumbs(self) -> list[str]:
-        """Who asked whom down to it; nothing where the conversation's own agent did."""
-        path = self.source.split("/")
-        return path if len(path) > 2 else []
-
-    @property
-    def is_busy(self) -> bool:
-        return self.state in ("queued", "running", "waiting")
-
-    @property
-    def icon(self) -> str:
-        return {"done": "success", "failed": "error", "stopped": "interrupted", "queued": "ready"}.get(
-            self.state, "running"
-        )
-
-    @property
-    def shown_handed(self) -> str:
-        return plain(excerpt(self.handed, HANDED_MAX))
-
-    @property
-    def level(self) -> int:
-        return min(self.source.count("/"), 3)
-
-
-@dataclass
-class Asked:
-    """What another agent, or the person, told a subagent."""
-
-    template: ClassVar[str] = "chat/parts/asked.html"
-    id: str
-    text: str
-    by_person: bool = False
 
 
 @dataclass
@@ -279,40 +224,6 @@ def is_own(event: Flat) -> bool:
     return not event.get("source")
 
 
-# How a subagent's reply ended, in a word.
-ENDED = {"FAILED": "failed", "INTERRUPTED": "stopped", "WAITING": "waiting", "PERMISSION_ASKING": "waiting"}
-
-
-def panel(event: Flat) -> Panel:
-    """A subagent's, from any of its events."""
-    return Panel(
-        event.get("session_id") or "", event.get("conversation_id") or "", event.get("agent_id") or "",
-        event.get("source") or "",
-    )  # fmt: skip
-
-
-def change_panel(panel: Panel, event: Flat) -> bool:
-    """`panel` as one of its own events, or its caller's HANDOFF_END, leaves it. Whether that changes its head."""
-    kind = event["type"]
-    if kind == "AGENT_START":
-        panel.state, panel.took, panel.handed, panel.error = "running", None, "", ""
-        panel.label = event.get("label") or panel.label
-        if event.get("trigger") in ("user", "agent"):
-            panel.began = moment(event)
-    elif kind == "AGENT_END":
-        panel.state = ENDED.get(event.get("reason") or "", "done")
-        panel.took = _between(panel.began, event)
-    elif kind == "MODEL_CALL_END":
-        panel.tokens = event.get("session_tokens") or panel.tokens
-    elif kind == "HANDOFF_END":
-        panel.handed, panel.error = event.get("output") or "", event.get("error") or ""
-    return kind in ("AGENT_START", "AGENT_END", "MODEL_CALL_END")
-
-
-def asked(event: Flat) -> Asked:
-    return Asked(event["message_id"], event.get("text") or "", event.get("author") != "agent")
-
-
 def text_block(event: Flat) -> Text:
     return Text(event["block_id"], event.get("text") or "", open=event["type"] == "TEXT_BLOCK_START")
 
@@ -330,7 +241,8 @@ def user_message(event: Flat, siblings: Siblings | None = None) -> UserMessage:
 def reply(event: Flat, siblings: Siblings | None = None) -> Reply:
     """As it begins with this event."""
     whose = event.get("conversation_id") or ""
-    agent = "" if is_own(event) else event.get("agent_id") or ""
+    # A delta names no agent; the last part of its source is its name.
+    agent = (event.get("source") or "").rpartition("/")[2]
     key = event.get("reply_id") or ""
     return Reply(key, conversation_id=whose, began=moment(event), siblings=siblings, agent=agent)
 
@@ -347,11 +259,11 @@ def thinking_block(event: Flat, began: datetime | None = None) -> Thinking:
     """From its START, or from its END with the time of its START."""
     block = Thinking(event["block_id"], event.get("text") or "", open=event["type"] == "THINKING_BLOCK_START")
     block.began = moment(event) if block.open else began
-    block.took = None if block.open else _between(began, event)
+    block.took = None if block.open else between(began, event)
     return block
 
 
-def _between(began: datetime | None, event: Flat) -> timedelta | None:
+def between(began: datetime | None, event: Flat) -> timedelta | None:
     ended = moment(event)
     return ended - began if ended and began else None
 
@@ -390,7 +302,7 @@ def tool_result(call: ToolCall, event: Flat) -> ToolCall:
     if event["type"] == "TOOL_RESULT_START":
         call.state, call.began = "running", moment(event)
     else:
-        call.took = _between(call.began, event)
+        call.took = between(call.began, event)
         output = event.get("output")
         call.state = event.get("state") or "success"
         call.output = output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False)

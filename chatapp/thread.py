@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from chatapp import parts
-from chatapp.parts import Failure, Flat, Panel, Reply, Siblings, Thinking, ToolCall, UserMessage
+from chatapp import panels, parts
+from chatapp.panels import Panel
+from chatapp.parts import Failure, Flat, Reply, Siblings, Thinking, ToolCall, UserMessage
 
 
 @dataclass
@@ -57,12 +58,12 @@ class _Fold:
             call = self.calls.get(event["metadata"].get("toolCallId") or "")
             if call is None:
                 return
-            panel = self.panels[event["session_id"]] = parts.panel(event)
+            panel = self.panels[event["session_id"]] = panels.panel(event)
             call.panels.append(panel)
-        parts.change_panel(panel, event)
+        panels.change_panel(panel, event)
         if event["type"] == "USER_MESSAGE":
             if event["state"] != "removed" and all(item.id != event["message_id"] for item in panel.items):
-                panel.items.append(parts.asked(event))
+                panel.items.append(panels.asked(event))
         elif event["type"] not in ("AGENT_START", "CUSTOM") and (
             handler := getattr(self, "_on_" + event["type"].lower(), None)
         ):
@@ -80,7 +81,7 @@ class _Fold:
 
     def _on_handoff_end(self, event: Flat) -> None:
         if panel := self.panels.get(event.get("child_session_id") or ""):
-            parts.change_panel(panel, event)
+            panels.hand_back(panel, event)
 
     def _on_user_message(self, event: Flat) -> None:
         message = parts.user_message(event, self.siblings(event["branch"], event["seq"]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
-from chatapp import markdown, parts
+from chatapp import markdown, panels, parts
 from chatapp.templatetags.thread import draw
 
 Flat = dict[str, Any]
@@ -29,7 +29,7 @@ def _say(text: str) -> str:
     return partial("innerHTML", "#say", escape(text))
 
 
-def _panel_part(panel: parts.Panel, name: str) -> str:
+def _panel_part(panel: panels.Panel, name: str) -> str:
     return partial("put", f"#s-{panel.id}", draw(f"chat/parts/panel_{name}.html", part=panel))
 
 
@@ -48,7 +48,7 @@ class PageRenderer:
         self._growing: dict[str, markdown.GrowingText] = {}
         # When the calls and thoughts began that are open now. Who came later learns how long they took at a reload.
         self._began: dict[str, datetime | None] = {}
-        self._panels: dict[str, parts.Panel] = {}
+        self._panels: dict[str, panels.Panel] = {}
         self._on: dict[str, Callable[[Flat], str]] = {
             "USER_MESSAGE": self._user_message,
             "AGENT_START": self._agent_start,
@@ -78,11 +78,11 @@ class PageRenderer:
 
     def _below(self, event: Flat) -> str:
         html, panel = self._panel(event)
-        if parts.change_panel(panel, event):
-            html += _panel_part(panel, "head") + _panel_part(panel, "stop")
+        if panels.change_panel(panel, event):
+            html += _panel_part(panel, "head") + _panel_part(panel, "stop") + _panel_part(panel, "handed")
         kind = event["type"]
         if kind == "USER_MESSAGE":
-            asked = parts.asked(event)
+            asked = panels.asked(event)
             removed = event["state"] == "removed"
             return html + (
                 partial("drop", f"#m-{asked.id}")
@@ -99,20 +99,19 @@ class PageRenderer:
         handler = None if kind in ("AGENT_START", "CUSTOM") else self._on.get(kind)
         return html + (handler(event) if handler else "")
 
-    def _panel(self, event: Flat) -> tuple[str, parts.Panel]:
+    def _panel(self, event: Flat) -> tuple[str, panels.Panel]:
         """What makes sure that it is there, once a connection."""
         session_id = event["session_id"]
         if session_id in self._panels:
             return "", self._panels[session_id]
-        panel = self._panels[session_id] = parts.panel(event)
-        call = event.get("metadata", {}).get("toolCallId") or ""
+        panel = self._panels[session_id] = panels.panel(event)
+        call = event["metadata"].get("toolCallId") or ""
         return partial("ensure", f"#k-{call}", draw(panel.template, part=panel)), panel
 
     def _handed(self, event: Flat) -> str:
-        panel = self._panels.get(event.get("child_session_id") or "")
-        if panel is None:
-            return ""
-        parts.change_panel(panel, event)
+        session_id = event.get("child_session_id") or ""
+        panel = self._panels.get(session_id) or panels.Panel(session_id)
+        panels.hand_back(panel, event)
         return _panel_part(panel, "handed")
 
     @staticmethod
@@ -168,7 +167,8 @@ class PageRenderer:
         return gone + self._day(message) + partial("put", "#log", draw(message.template, part=message))
 
     def _agent_start(self, event: Flat) -> str:
-        self._began.clear()
+        if event.get("trigger") in panels.BEGINS:
+            self._began.clear()
         return self._reply(event) + partial("drop", "#log .retry") + _status(running=True) + _say(_("Replying"))
 
     def _agent_end(self, event: Flat) -> str:

@@ -39,8 +39,15 @@ def begin_stretch(writer: Writer, session: Session, trigger: str) -> None:
     """AGENT_START, where none is open: each way of going on begins one."""
     if not session.stretch_open:
         writer.set(session, stretch_open=True, stretch_usage={})
-        label = {"label": session.label} if session.label else {}
-        writer.event(session, EventType.AGENT_START, name=session.agent_id, role="assistant", trigger=trigger, **label)
+        writer.event(
+            session, EventType.AGENT_START, name=session.agent_id, role="assistant", trigger=trigger,
+            **tokens_of(session),
+        )  # fmt: skip
+
+
+def tokens_of(session: Session) -> dict[str, int]:
+    """What a subagent has used so far, for those who look at it."""
+    return {} if session.parent_id is None else {"session_tokens": session.input_tokens + session.output_tokens}
 
 
 def fail_call(writer: Writer, session: Session, call: ToolCall, state: str, output: str) -> None:

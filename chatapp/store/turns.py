@@ -17,7 +17,7 @@ from chatapp.runtime.messages import AttachedFile, CallResult, Payload, Usage
 from chatapp.runtime.policy import depth_limit
 from chatapp.runtime.ports import Calls, Failure, Next, OpenCall, Request, Rested
 from chatapp.store.answers import hear, next_due, post_answers
-from chatapp.store.calls import announce_message, begin_stretch, fail_call
+from chatapp.store.calls import announce_message, begin_stretch, fail_call, tokens_of
 from chatapp.store.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -204,12 +204,9 @@ def start_model_call(writer: Writer, session: Session, model: str) -> None:
 def end_model_call(writer: Writer, session: Session, usage: Usage, time_ms: int, error: str = "") -> None:
     """MODEL_CALL_END, and what the request used on the session, its stretch and its owner's day."""
     used = usage_dict(usage)
-    before = session.input_tokens + session.output_tokens
-    total = before + usage.input_tokens + usage.output_tokens
-    data: dict[str, Any] = {"usage": used, "time_ms": time_ms, "session_tokens": total}
+    data: dict[str, Any] = {"usage": used, "time_ms": time_ms}
     if error:
         data["error"] = error
-    writer.event(session, EventType.MODEL_CALL_END, **data)
     stretch = session.stretch_usage or usage_dict(Usage(requests=0))
     writer.set(
         session,
@@ -221,6 +218,7 @@ def end_model_call(writer: Writer, session: Session, usage: Usage, time_ms: int,
         estimated=session.estimated or usage.estimated,
         stretch_usage={k: (stretch[k] or v) if k == "estimated" else stretch[k] + v for k, v in used.items()},
     )
+    writer.event(session, EventType.MODEL_CALL_END, **data, **tokens_of(session))
     if tokens := usage.input_tokens + usage.output_tokens:
         UsageDay.add(session.owner_id, writer.now.astimezone(UTC).date(), tokens)
 
@@ -243,7 +241,7 @@ def end_reply(writer: Writer, session: Session, reason: EndReason, failure: Fail
             retryable=failure.retryable,
         )  # fmt: skip
     usage = session.stretch_usage or usage_dict(Usage(requests=0))
-    over = writer.event(session, EventType.AGENT_END, reason=reason.value, usage=usage)
+    over = writer.event(session, EventType.AGENT_END, reason=reason.value, usage=usage, **tokens_of(session))
     error = failure and {
         "id": failure.id, "code": failure.code, "detail": failure.detail, "retryable": failure.retryable,
     }  # fmt: skip
@@ -282,7 +280,8 @@ def rest_waiting(writer: Writer, session: Session) -> Rested:
     waiting = list(session.tool_calls.filter(joined=False, status=ToolCall.Status.CHILD))
     if session.stretch_open:
         usage = session.stretch_usage or usage_dict(Usage(requests=0))
-        writer.event(session, EventType.AGENT_END, reason=EndReason.WAITING.value, usage=usage)
+        more = tokens_of(session)
+        writer.event(session, EventType.AGENT_END, reason=EndReason.WAITING.value, usage=usage, **more)
     writer.set(
         session, status=Session.Status.WAITING, waiting_for="child", stretch_open=False, lease_owner="",
         lease_until=None, wake_at=next_due(waiting),

@@ -112,8 +112,8 @@ def _metadata(session: Session) -> dict[str, Any]:
     """Where a subagent's event belongs."""
     if session.parent_id is None:
         return {}
-    call = {"toolCallId": session.call_id} if session.call_id else {}
-    return {"parentSessionId": session.parent_id, **call}
+    named = {"toolCallId": session.call_id, "label": session.label}
+    return {"parentSessionId": session.parent_id, **{key: value for key, value in named.items() if value}}
 
 
 @contextmanager

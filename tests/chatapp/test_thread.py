@@ -23,7 +23,7 @@ class Ledger:
         seq = len(self.events) + 1
         when = (NOON + timedelta(milliseconds=400 * seq)).isoformat().replace("+00:00", "Z")
         event = {"seq": seq, "id": f"e{seq}", "type": kind, "source": None, "reply_id": reply_id, "created_at": when}
-        event |= {"conversation_id": "c1", "session_id": "c1", "branch": 0}
+        event |= {"conversation_id": "c1", "session_id": "c1", "agent_id": "main", "branch": 0, "metadata": {}}
         event |= fields
         self.events.append(event)
         return event
@@ -67,6 +67,89 @@ def a_conversation() -> list[dict[str, Any]]:
     log.add("RUN_FAILED", "r2", code="wrong_key", detail="The key <was> refused.", retryable=False)
     log.add("AGENT_END", "r2", reason="FAILED")
     return log.events
+
+
+def a_delegation() -> list[dict[str, Any]]:
+    """Two subagents of one kind at once, one of which has one of its own, fails and is asked again."""
+    log = Ledger()
+
+    def below(kind: str, key: str, **fields: Any) -> None:
+        call, parent = {"s1": ("c1", "c1"), "s2": ("c2", "c1"), "s3": ("c3", "s2")}[key]
+        source = "main/helper/helper" if key == "s3" else "main/helper"
+        label = {"label": "Scout"} if key == "s2" else {}
+        whose = {"session_id": key, "agent_id": "helper", "source": source}
+        metadata = {"toolCallId": call, "parentSessionId": parent, **label}
+        log.add(kind, fields.pop("reply_id", f"r-{key}"), **whose, metadata=metadata, **fields)
+
+    def asked(key: str, message_id: str, text: str, state: str) -> None:
+        below("USER_MESSAGE", key, message_id=message_id, text=text, state=state, author="agent", mode="queue")
+
+    def call(call_id: str, name: str = "agent_spawn") -> None:
+        log.add("TOOL_CALL_START", tool_call_id=call_id, tool_name=name)
+        log.add("TOOL_CALL_END", tool_call_id=call_id, tool_name=name, args={"agent_id": "helper"})
+        log.add("TOOL_RESULT_START", tool_call_id=call_id, tool_name=name)
+
+    log.message("u1", "hello", "running")
+    log.add("AGENT_START", trigger="user")
+    call("c1")
+    call("c2")
+    asked("s1", "m1", "Count <b>.", "running")
+    asked("s2", "m2", "Look.", "queued")
+    below("AGENT_START", "s1", trigger="agent", session_tokens=0)
+    asked("s2", "m2", "Look.", "running")
+    below("AGENT_START", "s2", trigger="agent", session_tokens=0)
+    below("TEXT_BLOCK_START", "s1", block_id="b1")
+    below("TOOL_CALL_START", "s2", tool_call_id="c3", tool_name="agent_spawn")
+    below("TOOL_CALL_END", "s2", tool_call_id="c3", tool_name="agent_spawn", args={"agent_id": "helper"})
+    below("TEXT_BLOCK_END", "s1", block_id="b1", text="**Four**", state="complete")
+    below("MODEL_CALL_END", "s1", session_tokens=1234)
+    below("AGENT_END", "s1", reason="MODEL_STOP", session_tokens=1234)
+    log.add("HANDOFF_END", child_session_id="s1", status="completed", output="Four", error=None)
+    log.add("TOOL_RESULT_END", tool_call_id="c1", tool_name="agent_spawn", state="success", output="Four")
+    asked("s3", "m3", "Look deeper.", "running")
+    below("AGENT_START", "s3", trigger="agent", session_tokens=0)
+    below("AGENT_END", "s2", reason="WAITING", session_tokens=5)
+    log.add("AGENT_END", reason="WAITING")
+    below("AGENT_END", "s3", reason="INTERRUPTED", session_tokens=7)
+    below("AGENT_START", "s2", trigger="resume", session_tokens=5)
+    below("HANDOFF_END", "s2", child_session_id="s3", status="cancelled", output=None, error="It was stopped.")
+    below("MODEL_RETRY", "s2", attempt=1, reason="connection_lost")
+    below("RUN_FAILED", "s2", code="wrong_key", detail="No.", retryable=False)
+    below("AGENT_END", "s2", reason="FAILED", session_tokens=9)
+    log.add("AGENT_START", trigger="resume")
+    log.add("HANDOFF_END", child_session_id="s2", status="failed", output=None, error="No key.")
+    log.add("TOOL_RESULT_END", tool_call_id="c2", tool_name="agent_spawn", state="error", output="No key.")
+    call("c4", "agent_send")
+    asked("s1", "m4", "Sure?", "running")
+    below("AGENT_START", "s1", reply_id="r-s1b", trigger="agent", session_tokens=1234)
+    below("TEXT_BLOCK_END", "s1", reply_id="r-s1b", block_id="b2", text="Yes.", state="complete")
+    below("AGENT_END", "s1", reply_id="r-s1b", reason="MODEL_STOP", session_tokens=1300)
+    log.add("HANDOFF_END", child_session_id="s1", status="completed", output="Yes.", error=None)
+    log.add("TOOL_RESULT_END", tool_call_id="c4", tool_name="agent_send", state="success", output="Yes.")
+    log.add("AGENT_END", reason="MODEL_STOP")
+    return log.events
+
+
+def test_each_subagent_has_its_panel_below_the_call_that_made_it() -> None:
+    [_message, reply] = thread.fold(a_delegation()).items
+    assert isinstance(reply, parts.Reply)
+    first, second = (call.panels for call in reply.parts if isinstance(call, parts.ToolCall) and call.hands_on)
+    assert [(panel.id, panel.state, panel.tokens, panel.handed) for panel in first] == [("s1", "done", 1300, "Yes.")]
+    assert [(panel.id, panel.state, panel.error, panel.label) for panel in second] == [
+        ("s2", "failed", "No key.", "Scout")
+    ]
+    assert [item.id for item in first[0].items] == ["m1", "r-s1", "m4", "r-s1b"]
+    nested = next(part for part in second[0].items[1].parts if isinstance(part, parts.ToolCall))
+    assert [(panel.id, panel.state, panel.crumbs) for panel in nested.panels] == [
+        ("s3", "stopped", ["main", "helper", "helper"])
+    ]
+
+
+def test_a_subagent_whose_call_is_elsewhere_is_left_out() -> None:
+    events = [event for event in a_delegation() if event.get("tool_call_id") != "c1"]
+    shown = str([draw(item.template, part=item) for item in thread.fold(events).items])
+    assert "Four" not in shown
+    assert "Look." in shown
 
 
 def test_it_keeps_messages_and_replies_in_order() -> None:

@@ -17,7 +17,9 @@ from tests.product import Client, Cluster, FakeLLM, Product
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "3"))
 SEED = int(os.environ.get("CRASH_SEED", "0"))
-SCRIPTS = ("[[n=60 rate=80]]", 'CALL list_files {"path": "."}', "[[n=400 rate=800]]", "[[n=5 rate=5]]")
+CHILD = 'CALL agent_spawn {"agent_id": "writer", "task": "[[n=%d rate=100]]"} '
+SCRIPTS = ("[[n=60 rate=80]]", 'CALL list_files {"path": "."}', "[[n=400 rate=800]]", "[[n=5 rate=5]]", CHILD % 60,
+           "".join(CHILD % (20 * n) for n in range(1, 5)))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +107,19 @@ async def settled(product: Product, conversation: str) -> None:
 def check(events: list[dict[str, Any]], texts: list[str], before: list[dict[str, Any]]) -> None:
     """The ledger is gapless, everything that began has ended once, and every message was answered once."""
     assert [e["seq"] for e in events] == list(range(1, len(events) + 1))
-    taken = [e["text"] for e in events if e["type"] == "USER_MESSAGE" and e["state"] == "running"]
+    taken = [e["text"] for e in events if (e["type"], e["source"], e.get("state")) == ("USER_MESSAGE", None, "running")]
     assert taken == texts
-    brackets = [e["type"] for e in events if e["type"] in ("AGENT_START", "AGENT_END")]
-    assert brackets == ["AGENT_START", "AGENT_END"] * (len(brackets) // 2)
-    assert {e["reason"] for e in events if e["type"] == "AGENT_END"} == {"MODEL_STOP"}
+    for session in {e["session_id"] for e in events}:
+        brackets = [e for e in events if e["type"] in ("AGENT_START", "AGENT_END") and e["session_id"] == session]
+        assert [e["type"] for e in brackets] == ["AGENT_START", "AGENT_END"] * (len(brackets) // 2)
+        assert {e["reason"] for e in brackets[1::2]} <= {"MODEL_STOP", "WAITING"}
+        assert brackets[-1]["reason"] == "MODEL_STOP"
+    check_subagents(events)
     for begin, end, key in (
         ("TEXT_BLOCK_START", "TEXT_BLOCK_END", "block_id"),
         ("TOOL_CALL_START", "TOOL_CALL_END", "tool_call_id"),
         ("TOOL_RESULT_START", "TOOL_RESULT_END", "tool_call_id"),
+        ("HANDOFF_START", "HANDOFF_END", "call_id"),
     ):
         begun = Counter(e[key] for e in events if e["type"] == begin)
         assert begun == Counter(e[key] for e in events if e["type"] == end)
@@ -123,6 +129,20 @@ def check(events: list[dict[str, Any]], texts: list[str], before: list[dict[str,
     whole = [e["text"] for e in events if e["type"] == "TEXT_BLOCK_END" and e["state"] == "complete"]
     assert all(text == "".join(f"w{n} " for n in range(1, text.count(" ") + 1)) or "DONE" in text for text in whole)
     assert [strip(e) for e in before] == events[: len(before)]
+
+
+def check_subagents(events: list[dict[str, Any]]) -> None:
+    """Each call made one, which was asked once and whose own words went back once."""
+    spawned = [e for e in events if e["type"] == "TOOL_RESULT_END" and e["tool_name"] == "agent_spawn"]
+    assert all("status: ok" in e["output"] for e in spawned)
+    asked = [e for e in events if e["type"] == "USER_MESSAGE" and e["source"] and e["state"] == "running"]
+    made = Counter(e["metadata"]["toolCallId"] for e in asked)
+    assert made == Counter(e["tool_call_id"] for e in spawned)
+    assert set(made.values()) <= {1}
+    for end in (e for e in events if e["type"] == "HANDOFF_END"):
+        own = [e for e in events if e["session_id"] == end["child_session_id"] and e["type"] == "TEXT_BLOCK_END"]
+        assert [e["text"] for e in own if e["state"] == "complete"] == [end["output"]]
+        assert all(e["seq"] < end["seq"] for e in own)
 
 
 async def test_it_ends_everything_with_all_doorbells_off(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
 
@@ -12,7 +13,9 @@ from django.template.loader import render_to_string
 from chatapp import thread
 from chatapp.templatetags.thread import draw
 from gateway.render import PageRenderer
-from tests.chatapp.test_thread import Ledger, a_conversation
+from tests.chatapp.test_thread import Ledger, a_conversation, a_delegation
+
+STORIES = [a_conversation, a_delegation]
 
 VOID = {"br", "hr", "input", "use", "img"}
 PARTIAL = re.compile(r'<hx-partial hx-target="#log" hx-swap="(\w+) into:\'([^\']+)\'">(.*?)</hx-partial>', re.DOTALL)
@@ -143,24 +146,26 @@ def live(events: list[dict[str, Any]], renderer: PageRenderer | None = None, pag
 
 
 def timeless(page: Page) -> str:
-    """Without how long calls and thoughts took: who comes in meanwhile learns it at the next reload."""
-    return page.text("log").replace(" 400 ms", "").replace("Thought for", "Thought about it")
+    """Without how long calls, thoughts and subagents took: who comes in meanwhile learns it at the next reload."""
+    return re.sub(r" [\d.]+ m?s\b", "", page.text("log")).replace("Thought for", "Thought about it")
 
 
 def delta(text: str, offset: int, block_id: str = "b1", kind: str = "TEXT_BLOCK_DELTA") -> dict[str, Any]:
     return {"type": kind, "source": None, "reply_id": "r1", "block_id": block_id, "offset": offset, "text": text}
 
 
-def test_the_live_page_shows_what_a_reload_shows() -> None:
-    events = a_conversation()
+@pytest.mark.parametrize("story", STORIES)
+def test_the_live_page_shows_what_a_reload_shows(story: Callable[[], list[dict[str, Any]]]) -> None:
+    events = story()
     for count in range(1, len(events) + 1):
         now, again = live(events[:count]), reloaded(events[:count])
         assert now.text("log") == again.text("log"), events[count - 1]["type"]
         assert now.text("queued") == again.text("queued"), events[count - 1]["type"]
 
 
-def test_a_reload_anywhere_goes_on_to_the_same_page() -> None:
-    events = a_conversation()
+@pytest.mark.parametrize("story", STORIES)
+def test_a_reload_anywhere_goes_on_to_the_same_page(story: Callable[[], list[dict[str, Any]]]) -> None:
+    events = story()
     whole = reloaded(events)
     for count in range(len(events)):
         page = live(events[count:], page=reloaded(events[:count]))
@@ -168,19 +173,21 @@ def test_a_reload_anywhere_goes_on_to_the_same_page() -> None:
         assert page.text("queued") == whole.text("queued"), count
 
 
-def test_an_event_shown_twice_changes_nothing() -> None:
+@pytest.mark.parametrize("story", STORIES)
+def test_an_event_shown_twice_changes_nothing(story: Callable[[], list[dict[str, Any]]]) -> None:
     page, renderer = Page(), PageRenderer("c1")
-    for event in a_conversation():
+    for event in story():
         page.frame(renderer.event(event))
         before = page.text("log")
         page.frame(renderer.event(event))
         assert page.text("log") == before, event["type"]
 
 
-def test_many_changes_in_one_frame_find_what_the_frame_made() -> None:
+@pytest.mark.parametrize("story", STORIES)
+def test_many_changes_in_one_frame_find_what_the_frame_made(story: Callable[[], list[dict[str, Any]]]) -> None:
     page, renderer = Page(), PageRenderer("c1")
-    page.frame("".join(renderer.event(event) for event in a_conversation()))
-    assert page.text("log") == reloaded(a_conversation()).text("log")
+    page.frame("".join(renderer.event(event) for event in story()))
+    assert page.text("log") == reloaded(story()).text("log")
 
 
 def test_deltas_show_a_text_as_it_comes() -> None:
@@ -214,13 +221,15 @@ def test_a_delta_in_a_code_fence_appends_only_its_lines() -> None:
     assert page.text("b-b1").endswith("x = 1 y = <2>")
 
 
-def test_deltas_of_other_blocks_and_agents_show_nothing() -> None:
+def test_deltas_of_other_blocks_show_nothing_and_those_of_subagents_go_to_their_panel() -> None:
     renderer = PageRenderer("c1")
     assert renderer.delta(delta("hm", 0, kind="THINKING_BLOCK_DELTA")) == ""
     assert (
         renderer.delta({"type": "TOOL_CALL_DELTA", "tool_call_id": "c", "source": None, "offset": 0, "text": "{"}) == ""
     )
-    assert renderer.delta(delta("x", 0) | {"source": "main/researcher"}) == ""
+    below = renderer.delta(delta("x", 0) | {"source": "main/researcher", "session_id": "s1"})
+    assert "into:'#s-s1-log'" in below
+    assert "into:'#log'" not in below
 
 
 @pytest.mark.parametrize(
