@@ -18,7 +18,8 @@ BAD = {
     "BRANCHLINE_MODEL": "gpt-4",
     "BRANCHLINE_MODELS": "demo,gpt-4",
     "BRANCHLINE_FALLBACK_MODEL": ":x",
-    "BRANCHLINE_AGENT": "foo",
+    "BRANCHLINE_AGENT": "no agent",
+    "BRANCHLINE_SUBAGENTS": "agents/ours",
     "BRANCHLINE_SIGNUP": "maybe",
     "PUBLIC_URL": "chat.example.org",
     "CSRF_TRUSTED_ORIGINS": "https://a.example/path",
@@ -35,7 +36,7 @@ BAD = {
     "BRANCHLINE_SWEEP_SECONDS": "-1",
     "BRANCHLINE_DOORBELLS": "quiet",
 }
-FREE_TEXT = {"ALLOWED_HOSTS", "DATA_DIR"}
+FREE_TEXT = {"ALLOWED_HOSTS", "DATA_DIR", "SUBAGENTS_DIR"}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
