@@ -98,7 +98,7 @@ def _read(match: re.Match[str]) -> tuple[Step, ...]:
 
 
 def _delegate(match: re.Match[str]) -> tuple[Step, ...]:
-    """One subagent, four side by side, or two of which one fails."""
+    """One subagent, four side by side, two of which one fails, or one that has one of its own."""
     how = match["how"].lower()
     if how in ("four", "vier", "4"):
         tasks = [
@@ -111,6 +111,9 @@ def _delegate(match: re.Match[str]) -> tuple[Step, ...]:
     elif how in ("fail", "scheitern"):
         tasks = [("researcher", "slow 40"), ("writer", "fail")]
         said = "Two begin; one of them will fail."
+    elif how in ("deeply", "tief"):
+        tasks = [("researcher", "delegate to a colleague")]
+        said = "A researcher gets this, and may hand it on."
     else:
         tasks = [("researcher", "slow 60")]
         said = "I hand this to a researcher."

@@ -123,11 +123,21 @@ def provider(module_provider: Provider, talk: Session) -> Provider:
 
 
 @pytest.fixture(scope="module")
-def module_server(valkey_url: str, django_db_setup: None, module_provider: Provider) -> Iterator[Server]:
+def agents_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The agents that ship, to which a test may add."""
+    folder = tmp_path_factory.mktemp("agents")
+    shutil.copytree(ROOT / "subagents", folder, dirs_exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def module_server(
+    valkey_url: str, django_db_setup: None, module_provider: Provider, agents_folder: Path
+) -> Iterator[Server]:
     name = settings.DATABASES["default"]["TEST"]["NAME"]
     environment = {
         "DJANGO_SETTINGS_MODULE": "chatapp.settings", "DATABASE_URL": f"sqlite:///{name}", "BRANCHLINE_MODEL": "demo",
-        "BRANCHLINE_MODELS": "openai:fake,anthropic:claude",
+        "BRANCHLINE_MODELS": "openai:fake,anthropic:claude", "SUBAGENTS_DIR": str(agents_folder),
         "OPENAI_BASE_URL": module_provider.url, "OPENAI_API_KEY": "any",
     }  # fmt: skip
     running = Server(os.environ | environment)
