@@ -111,6 +111,11 @@ class Session(models.Model):
         return self.next_seq - 1
 
     @property
+    def folder(self) -> str:
+        """Of its files, below all workspaces."""
+        return f"{self.root_id}/{self.workspace}" if self.workspace else self.root_id
+
+    @property
     def agent_key(self) -> str:
         """How agents name it to one another."""
         return f"agent:{self.agent_id}:{self.pk}"

@@ -133,6 +133,7 @@ def build_kit(ledger: DatabaseLedger, publisher: Publisher) -> Kit:
         models=Models(ProviderSettings(settings.PROVIDERS, media_models=tuple(settings.BRANCHLINE_MEDIA_MODELS))),
         tools=(*plain_tools(), *agent_tools(ledger)),
         workspaces=settings.WORKSPACES_DIR,
+        project=settings.BASE_DIR,
         parallel_tools=settings.BRANCHLINE_PARALLEL_TOOLS,
         result_limit=settings.BRANCHLINE_TOOL_RESULT_CHARS,
         args_limit=settings.BRANCHLINE_EVENT_BYTES,

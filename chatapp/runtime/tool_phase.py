@@ -16,6 +16,7 @@ from chatapp.runtime.messages import clean
 from chatapp.runtime.ports import Calls, NewCall, Next, OpenCall, Request
 from chatapp.runtime.signals import Stopped
 from chatapp.runtime.tools import Answered, Open, Tool, ToolContext
+from chatapp.runtime.toolsets.files import make
 from chatapp.runtime.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,8 @@ class _Step:
         self.turn = turn
         self.group = group
         self.tools = turn.tools(phase.agent, phase.delegates)
+        own = phase.agent.workspace
+        self.model = turn.kit.project / own.path if own.path and own.mode == "isolated" else None
         self.limit = min(turn.kit.parallel_tools, phase.agent.parallel_tools or turn.kit.parallel_tools)
         self.pending = list(phase.calls)
         self.running = 0
@@ -173,7 +176,7 @@ class _Step:
             return Answered(f"There is no tool named {call.name[:100]!r} any more.", "error")
         try:
             context = await self._context(tool, call)
-            await asyncio.to_thread(context.workspace.mkdir, mode=0o700, parents=True, exist_ok=True)
+            await asyncio.to_thread(make, context.workspace, self.model)
             return await tool.run(context, tool.arguments.model_validate(call.args))
         except ToolFailed as failed:
             return Answered(failed.detail, "error")

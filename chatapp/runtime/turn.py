@@ -24,6 +24,7 @@ class Kit:
     models: ModelSource
     tools: tuple[Tool, ...]
     workspaces: Path
+    project: Path
     parallel_tools: int = 8
     result_limit: int = 50_000
     args_limit: int = 256 * 1024

@@ -129,6 +129,14 @@ def tree(user_id: int, conversation_id: str, after: tuple[int, datetime, str] | 
     return _slice(rows, limit)
 
 
+def folder(user_id: int, session_id: str) -> str:
+    """Where the files of a session are that this person may see."""
+    row = Session.objects.filter(pk=session_id, owner_id=user_id, root__deleted_at=None).first()
+    if row is None:
+        raise NotFound("No such session.")
+    return row.folder
+
+
 # Events
 
 

@@ -56,7 +56,8 @@ def reply_feedback(request: HttpRequest, conversation_id: str, reply_id: str) ->
 def call_value(request: HttpRequest, conversation_id: str, call_id: str, what: str) -> HttpResponse:
     """A call's `args` or `output`: the page's part with all of it, or a file."""
     current = own(request, conversation_id)
-    call = get_object_or_404(ToolCall, pk=call_id, session=current)
+    # A subagent's too: its cards stand in the panels of this page.
+    call = get_object_or_404(ToolCall, pk=call_id, session__root=current)
     text = call.result if what == "output" else parts.args_text(call.args, call.args_text)
     if request.GET.get("download"):
         return _file(call, _everything(call) or text if what == "output" else text, what)
@@ -73,7 +74,7 @@ def _everything(call: ToolCall) -> str | bytes | None:
     """The whole of an output that was too long for the model, where the workspace had room for it."""
     if not call.truncated:
         return None
-    root = settings.WORKSPACES_DIR / call.session.root_id
+    root = settings.WORKSPACES_DIR / call.session.folder
     try:
         return Workspace(root, settings.BRANCHLINE_FILE_BYTES, settings.BRANCHLINE_WORKSPACE_BYTES).read(
             f"results/{call.pk}.txt"

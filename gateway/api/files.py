@@ -14,7 +14,7 @@ from ninja.responses import Status
 
 from chatapp import workspaces
 from chatapp.runtime.errors import Conflict, ToolFailed, TooLong
-from chatapp.store import db, posts, reads
+from chatapp.store import db, reads
 from gateway.api.auth import CHAT, READ, caller
 from gateway.api.objects import File, Page
 from gateway.protocol import PATH_MOST, check_storable
@@ -58,9 +58,10 @@ async def download_file(
     request: HttpRequest, session_id: str, path: FilePath,
     inline: Annotated[bool, Query(description="Pictures (PNG, JPEG, GIF, WebP) to be shown instead of saved.")] = False,
 ) -> HttpResponse:  # fmt: skip
-    """The bytes. Always as a download, but for pictures that were asked for inline."""
-    conversation_id = await db.run(posts.root_of, caller(request).user_id, session_id)
-    file, content = await asyncio.to_thread(workspaces.fetch, conversation_id, check_storable("path", path))
+    """The bytes. Always as a download, but for pictures that were asked for inline. The path is one of this session's
+    own workspace."""
+    folder = await db.run(reads.folder, caller(request).user_id, session_id)
+    file, content = await asyncio.to_thread(workspaces.fetch, folder, check_storable("path", path))
     shown = inline and file["media_type"] in workspaces.PICTURES
     response = HttpResponse(content, content_type=file["media_type"] if shown else workspaces.ANY)
     response["Content-Disposition"] = content_disposition_header(not shown, file["name"]) or "inline"

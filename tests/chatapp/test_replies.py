@@ -109,6 +109,20 @@ def test_a_call_of_another_conversation_is_not_found(page: Client, talk: Session
     assert page.get(f"/c/{other.id}/calls/c1/output/").status_code == 404
 
 
+def test_a_subagents_call_is_shown_whole_too(page: Client, talk: Session, settings: Any, tmp_path: Path) -> None:
+    settings.WORKSPACES_DIR = tmp_path
+    child = Session.objects.create(
+        owner=talk.owner, root=talk, parent=talk, agent_id="x", depth=1, updated_at=talk.updated_at,
+        workspace="agents/x/1",
+    )  # fmt: skip
+    a_call(child, "cut", truncated=True)
+    address = f"/c/{talk.id}/calls/c1/output/?download=1"
+    assert page.get(address).content == b"cut"
+    (tmp_path / talk.id / "agents/x/1/results").mkdir(parents=True)
+    (tmp_path / talk.id / "agents/x/1/results/c1.txt").write_text("all of it")
+    assert page.get(address).content == b"all of it"
+
+
 @pytest.mark.parametrize("to", ["m-u5", "r-r5"])
 def test_an_older_part_reaches_back_to_what_is_asked_for(page: Client, alice: User, to: str) -> None:
     row = create_conversation(alice)

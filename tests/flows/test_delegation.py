@@ -538,3 +538,51 @@ async def test_what_a_child_leaves_out_is_its_parents(server: Server, conversati
     assert {request.model for request in server.models.of("b")} == {"scripted:2"}
     assert found["general-purpose"].workspace == ""
     assert found["helper"].workspace.startswith("agents/helper/")
+
+
+async def test_an_isolated_child_has_files_of_its_own_and_a_shared_one_its_parents(
+    server: Server, conversation: Session, folder: Path, tmp_path: Path
+) -> None:
+    declare(folder, "sharing", mode="subagent", workspace={"mode": "shared"})
+    server.set(workspaces=tmp_path / "workspaces")
+    root = tmp_path / "workspaces" / conversation.pk
+    await asyncio.to_thread(root.mkdir, parents=True)
+    (root / "note.txt").write_text("the parent's")
+    reads: list[list[Any]] = [[Call("read_file", '{"path": "note.txt"}')], ["Read."]]
+    server.models.then(spawn("own"), spawn("theirs", "sharing"), spawn("own two")).then("Done.")
+    server.models.asked("own", *reads).asked("theirs", *reads).asked("own two", *reads)
+    await server.send(conversation, "Go")
+    await server.rest(conversation)
+    said = {e["source"]: e for e in await server.events(conversation) if e["type"] == "TOOL_RESULT_END"}
+    assert said["main/sharing"]["output"] == "the parent's"
+    assert said["main/helper"]["state"] == "error"
+    one, two = (c for c in await children(conversation) if c.agent_id == "helper")
+    # Of the same kind in the same conversation, they work on the same files.
+    assert one.workspace == two.workspace
+    assert (root / one.workspace).is_dir()
+
+
+async def test_the_files_of_a_declarations_folder_are_copied_once(
+    server: Server, conversation: Session, folder: Path, tmp_path: Path, settings: Any
+) -> None:
+    settings.BASE_DIR = tmp_path
+    kit = tmp_path / "kit"
+    await asyncio.to_thread((kit / "deep").mkdir, parents=True)
+    for name, text in (("AGENTS.md", "You have a kit."), ("tool.txt", "sharp"), ("deep/more.txt", "x")):
+        (kit / name).write_text(text)
+    (kit / "link").symlink_to("/etc/passwd")
+    (folder / "kitted.md").write_text("---\ndescription: Kitted.\nworkspace: {path: kit}\n---\n")
+    agents.registry.cache_clear()
+    server.set(workspaces=tmp_path / "workspaces", project=tmp_path)
+    calls = [Call("read_file", '{"path": "tool.txt"}'), Call("list_files")]
+    server.models.then(spawn("go", "kitted")).then("Done.").asked("go", calls, ["Read."])
+    await server.send(conversation, "Go")
+    await server.rest(conversation)
+    assert server.models.of("go")[0].instructions.startswith("You have a kit.")
+    [child] = await children(conversation)
+    own = tmp_path / "workspaces" / conversation.pk / child.workspace
+    assert sorted(path.name for path in own.rglob("*")) == ["deep", "more.txt", "tool.txt"]
+    assert own.stat().st_mode & 0o777 == 0o700
+    read = next(e for e in await server.events(conversation) if e.get("tool_name") == "read_file" and "output" in e)
+    assert read["output"] == "sharp"
+    assert (kit / "AGENTS.md").exists()

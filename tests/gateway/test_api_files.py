@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,21 @@ async def test_a_file_goes_up_is_listed_comes_down_and_goes(api: Api, talk: Sess
     assert gone.status_code == 204
     again = await api.call("GET", f"sessions/{talk.pk}/files", query={"path": made["path"]})
     assert again.status_code == 404
+
+
+async def test_a_subagents_files_are_found_in_its_own_folder(api: Api, talk: Session, folder: Path) -> None:
+    child = await db.run(lambda: Session.objects.create(
+        owner=talk.owner, root=talk, parent=talk, agent_id="x", depth=1, source="main/x", updated_at=talk.updated_at,
+        workspace="agents/x/1",
+    ))  # fmt: skip
+    own = folder / talk.pk / "agents" / "x" / "1"
+    await asyncio.to_thread(own.mkdir, parents=True)
+    (own / "a.txt").write_text("its own")
+    (folder / talk.pk / "b.txt").write_text("its parent's")
+    got: Any = await api.client.get(f"/api/sessions/{child.pk}/files", {"path": "a.txt"}, headers=api.headers)
+    assert got.content == b"its own"
+    for outside in ("b.txt", "../../../b.txt"):
+        assert (await api.call("GET", f"sessions/{child.pk}/files", query={"path": outside})).status_code == 404
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.svg", b"<svg onload=alert(1)>"), ("a.png", b"<script>")])

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
 import time
 from collections.abc import Iterator, Sequence
@@ -221,6 +222,34 @@ class Workspace:
         with _told(LOCK), open(os.open(self._root / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def make(folder: Path, model: Path | None = None) -> None:
+    """The folder of a workspace, where there is none yet: empty, or a copy of a declaration's own files. What is no
+    plain file or folder is left out."""
+    if folder.is_dir():
+        return
+    folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if model is None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return
+    draft = folder.with_name(f"{RESERVED}{uuid4().hex}")
+    shutil.copytree(model, draft, ignore=_not_copied)
+    draft.chmod(0o700)
+    try:
+        # In one step: who comes at the same time finds all of it, or makes it.
+        draft.rename(folder)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _not_copied(folder: str, names: list[str]) -> list[str]:
+    odd = [name for name in names if not _is_ordinary(Path(folder, name).lstat())]
+    return [*odd, "AGENTS.md"]
+
+
+def _is_ordinary(info: os.stat_result) -> bool:
+    return stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode)
 
 
 def split(path: str) -> list[str]:
