@@ -45,6 +45,7 @@ MEASURES = {
     "history": Measure(measures.history),
     "opening": Measure(measures.opening, alone=True),
     "tool": Measure(measures.tool, alone=True),
+    "subagents": Measure(measures.subagents, alone=True),
     "idle": Measure(silence.idle, once=True),
     "start": Measure(measures.start, alone=True),
 }

@@ -141,6 +141,9 @@ class Chat(asyncio.Protocol):
         if "seq" in event:
             self.seq = event["seq"]
             self.seqs.append(self.seq)
+        if event.get("source"):
+            # A subagent's: its tokens reach the viewer as deltas, its end is not the turn's.
+            return
         if event["type"] == "TEXT_BLOCK_END":
             self.turn.block_end(event["text"], at)
         elif event["type"] == "AGENT_END" and self.over is not None and not self.over.done():

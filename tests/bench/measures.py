@@ -153,6 +153,15 @@ async def tool(bench: Bench, side: Side) -> Figures:
     return {"ms": statistics.median(turn.length for turn in turns[2:])}
 
 
+async def subagents(bench: Bench, side: Side) -> Figures:
+    """A turn that hands work to four at once, each in a session of its own that is stored."""
+    people = await opened(8, side.chat)
+    await quiet(side)
+    turns = [await chat.ask(n=1, spawn=4) for chat in people]
+    close_all(people)
+    return {"ms": statistics.median(turn.length for turn in turns[2:])}
+
+
 async def history(bench: Bench, side: Side) -> Figures:
     """The first token at 1,000 messages; the relay knows no history and answers as ever."""
     if isinstance(side, Product):

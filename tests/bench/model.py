@@ -1,7 +1,8 @@
 """The benchmark's model server: an OpenAI-compatible stream whose every token carries the time of its writing.
 
 `python -m tests.bench.model PORT`. The last user message is JSON that says what to stream: `{"n": 500}` as fast as it
-goes, `{"n": 200, "rate": 50}` paced, `{"n": 1, "tool": "list_files"}` one tool call and then the text.
+goes, `{"n": 200, "rate": 50}` paced, `{"n": 1, "tool": "list_files"}` one tool call and then the text,
+`{"n": 1, "spawn": 4}` four subagents at once.
 """
 
 from __future__ import annotations
@@ -58,8 +59,25 @@ def wish(messages: list[dict[str, Any]]) -> dict[str, Any]:
     text = asked if isinstance(asked, str) else asked[0]["text"]
     found: dict[str, Any] = orjson.loads(text)
     if messages[-1]["role"] == "tool":
-        del found["tool"]
+        found.pop("tool", None)
+        found.pop("spawn", None)
     return found
+
+
+def calls(asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The tool calls that it asks for: one without arguments, or so many subagents of 20 tokens each."""
+    made = [(asked["tool"], "{}")] if asked.get("tool") else []
+    task = orjson.dumps({"agent_id": "writer", "task": '{"n": 20}'}).decode()
+    made += [("agent_spawn", task)] * asked.get("spawn", 0)
+    return [
+        {
+            "index": place,
+            "id": f"call_{place}_{now()}",
+            "type": "function",
+            "function": {"name": name, "arguments": args},
+        }
+        for place, (name, args) in enumerate(made)
+    ]
 
 
 class Connection(asyncio.Protocol):
@@ -101,15 +119,13 @@ class Connection(asyncio.Protocol):
 
     async def stream(self, asked: dict[str, Any]) -> None:
         self.transport.write(HEAD)
-        tool = asked.get("tool")
-        if tool:
-            function = {"name": tool, "arguments": "{}"}
-            call = {"index": 0, "id": f"call_{now()}", "type": "function", "function": function}
-            self.transport.write(chunk({"role": "assistant", "tool_calls": [call]}))
+        wanted = calls(asked)
+        if wanted:
+            self.transport.write(chunk({"role": "assistant", "tool_calls": wanted}))
         else:
             await self.tokens(asked["n"], asked.get("rate", 0))
         usage = {"prompt_tokens": 10, "completion_tokens": asked["n"], "total_tokens": 10 + asked["n"]}
-        self.transport.write(chunk({}, "tool_calls" if tool else "stop", usage=usage))
+        self.transport.write(chunk({}, "tool_calls" if wanted else "stop", usage=usage))
         self.transport.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
 
     async def tokens(self, count: int, rate: float) -> None:

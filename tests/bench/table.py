@@ -44,6 +44,7 @@ ROWS = (
     Row("history", "first", "first token at 1,000 messages, ms", 60),
     Row("opening", "ms", "opening a conversation of 1,000 messages, ms", 300),
     Row("tool", "ms", "a turn with one tool call, ms", 30),
+    Row("subagents", "ms", "a turn with 4 parallel subagents of 20 tokens, ms", 120),
     Row("idle", "KB", "idle websocket, KB each at 2,000", 60),
     Row("idle", "storm", "500 come back at once, s", 5),
     Row("start", "s", "start again to the first page, s", 5),
