@@ -84,16 +84,31 @@ def own_agent(user: User, agent_id: str = "") -> SubagentDeclaration | None:
 @register("agents")
 def check_agents(**_kwargs: Any) -> list[CheckMessage]:
     """A broken declaration is an error with its file and line, and never stops the others."""
-    messages: list[CheckMessage] = []
     try:
         agents = registry().agents()
     except ImportError as error:
         return [Error(f"BRANCHLINE_SUBAGENTS: {error}", id="chatapp.E002")]
-    for agent in agents.values():
-        messages += [_message(agent, place) for place in range(len(agent.problems))]
-    if settings.BRANCHLINE_AGENT not in {name for name, one in agents.items() if one.declaration is not None}:
-        messages.append(Error(f"BRANCHLINE_AGENT: there is no agent {settings.BRANCHLINE_AGENT!r}", id="chatapp.E003"))
+    messages = [_message(agent, place) for agent in agents.values() for place in range(len(agent.problems))]
+    if problem := cannot_answer():
+        messages.append(Error(problem, id="chatapp.E003"))
     return messages
+
+
+def cannot_answer() -> str:
+    """Why nobody would answer a new conversation; empty when somebody does."""
+    name = settings.BRANCHLINE_AGENT
+    try:
+        found = registry().roster().agents.get(name)
+    except ImportError as error:
+        return f"BRANCHLINE_SUBAGENTS: {error}"
+    if found is None:
+        return f"BRANCHLINE_AGENT is {name!r}; `python manage.py agents` lists those there are"
+    return f"BRANCHLINE_AGENT is {name!r}, which only takes work from other agents" if found.mode == "subagent" else ""
+
+
+def problems() -> list[str]:
+    """What is wrong with declarations, each with its place. The others work."""
+    return [worded(agent, place) for agent in registry().agents().values() for place in range(len(agent.problems))]
 
 
 def _message(agent: Agent, place: int) -> CheckMessage:

@@ -111,6 +111,11 @@ class Session(models.Model):
         return self.next_seq - 1
 
     @property
+    def shown_status(self) -> str:
+        """For people it is at work while it waits for its subagents."""
+        return self.Status.RUNNING.value if self.waiting_for == "child" else self.status
+
+    @property
     def folder(self) -> str:
         """Of its files, below all workspaces."""
         return f"{self.root_id}/{self.workspace}" if self.workspace else self.root_id

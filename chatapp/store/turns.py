@@ -45,7 +45,8 @@ def follow(writer: Writer, session: Session, appended: tuple[Payload, ...] = ())
     if any(call.status not in ToolCall.SETTLED for call in unjoined):
         return _calls(writer, session, unjoined)
     if unjoined:
-        begin_stretch(writer, session, "resume")
+        if session.reply_id:
+            begin_stretch(writer, session, "resume")
         appended += (_join(writer, session, unjoined),)
     if not session.reply_id:
         taken = start_reply(writer, session)

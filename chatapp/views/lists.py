@@ -142,7 +142,7 @@ def _drawn(rows: list[Session], group: str) -> list[dict[str, Any]]:
 def _row(row: Session) -> dict[str, Any]:
     return {
         "id": row.id, "title": row.title, "pinned": row.pinned, "archived": row.archived, "unread": row.unread,
-        "dot": row.status, "word": STATES.get(Session.Status(row.status), ""), "updated_at": row.updated_at,
+        "dot": row.shown_status, "word": STATES.get(Session.Status(row.shown_status), ""), "updated_at": row.updated_at,
     }  # fmt: skip
 
 

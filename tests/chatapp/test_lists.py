@@ -57,6 +57,13 @@ def test_groups_stand_in_the_order_of_days(page: Client, alice: User, talk: Sess
     assert html.index(">d</span>") < html.index("March") < html.index(">e</span>")
 
 
+def test_a_conversation_that_waits_for_subagents_is_at_work(page: Client, alice: User, talk: Session) -> None:
+    conversation_of(alice, "busy", status="waiting", waiting_for="child")
+    html = drawn(page, talk)
+    assert "replying" in html
+    assert "waiting" not in html
+
+
 def test_who_needs_somebody_comes_first_counted_over_all_of_them(page: Client, alice: User, talk: Session) -> None:
     old = timezone.now() - timedelta(days=90)
     Session.objects.bulk_create(

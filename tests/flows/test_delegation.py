@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from chatapp import agents
 from chatapp.models import InboxItem, Message, Session, ToolCall
 from chatapp.runtime.errors import ProviderError
-from chatapp.store import db
+from chatapp.store import db, deletion
 from gateway import commands
 from tests.fakes import Call, Gate
 from tests.flows.conftest import Server, eventually
@@ -28,12 +30,13 @@ def declare(folder: Path, name: str, **keys: Any) -> None:
 
 
 @pytest.fixture(autouse=True)
-def folder(settings: Any, tmp_path: Path) -> Path:
+def folder(settings: Any, tmp_path: Path) -> Iterator[Path]:
     settings.SUBAGENTS_DIR = tmp_path
     agents.registry.cache_clear()
     declare(tmp_path, "helper", mode="subagent")
     declare(tmp_path, "other", mode="subagent", tools=["list_files", "agent_spawn"])
-    return tmp_path
+    yield tmp_path
+    agents.registry.cache_clear()
 
 
 @pytest.fixture
@@ -586,3 +589,55 @@ async def test_the_files_of_a_declarations_folder_are_copied_once(
     read = next(e for e in await server.events(conversation) if e.get("tool_name") == "read_file" and "output" in e)
     assert read["output"] == "sharp"
     assert (kit / "AGENTS.md").exists()
+
+
+async def test_children_go_with_their_conversation(server: Server, conversation: Session) -> None:
+    server.models.then(spawn("one", label="a"), spawn("two")).then("Done.")
+    await server.send(conversation, "Go")
+    await server.rest(conversation)
+    await commands.delete_conversation(conversation.owner_id, conversation.pk)
+    await db.run(deletion.purge, conversation.pk)
+    for rows in (Session, ToolCall, Message, InboxItem):
+        assert await db.run(rows.objects.count) == 0
+
+
+async def test_a_deletion_that_is_taken_back_leaves_nothing_at_work(server: Server, conversation: Session) -> None:
+    gate = Gate()
+    server.models.then(spawn("slow")).asked("slow", ["half", gate])
+    await server.send(conversation, "Go")
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    await commands.delete_conversation(conversation.owner_id, conversation.pk)
+    await commands.restore_conversation(conversation.owner_id, conversation.pk)
+    [child] = await children(conversation)
+    for session in (conversation, child):
+        row = await server.rest(session)
+        assert (row.status, row.reply_id, row.wake_at) == ("idle", "", None)
+    ends = [e for e in await server.events(conversation) if e["type"] in ("HANDOFF_END", "TOOL_RESULT_END")]
+    assert [(e["type"], e.get("status") or e["state"]) for e in ends] == [
+        ("HANDOFF_END", "cancelled"), ("TOOL_RESULT_END", "interrupted"),
+    ]  # fmt: skip
+    server.models.then("Back.")
+    await server.send(conversation, "Again")
+    await server.rest(conversation)
+    assert (await transcript(conversation))[-1] == ("assistant", "Back.")
+
+
+async def test_a_parent_is_woken_after_its_host_ended_in_order(server: Server, conversation: Session) -> None:
+    """As at a restart: the host is told to end while a child works; what comes next is another host's."""
+    engine = server.gateway.engine
+    assert engine is not None
+    gate = Gate()
+    server.models.then(spawn("slow")).then("Done.").asked("slow", ["half", gate, " whole."], ["Once more."])
+    await server.send(conversation, "Go")
+    await asyncio.wait_for(gate.reached.wait(), 10)
+    engine.pace = replace(engine.pace, drain=0.3)
+    await engine.drain()
+    row = await db.run(Session.objects.get, pk=conversation.pk)
+    assert (row.status, row.waiting_for, row.lease_owner) == ("waiting", "child", "")
+    engine._draining = False
+    await db.run(lambda: Session.objects.exclude(lease_owner="").update(lease_until=row.updated_at))
+    await engine.sweep()
+    await server.rest(conversation)
+    [result] = await results(server, conversation)
+    assert result["output"].endswith("Once more.")
+    assert (await transcript(conversation))[-1] == ("assistant", "Done.")

@@ -193,10 +193,11 @@ def test_it_leaves_the_other_lane_alone(asked: Session) -> None:
 
 
 def test_it_says_once_that_the_steps_are_used_up_also_after_a_crash(asked: Session) -> None:
-    Session.objects.filter(pk=asked.pk).update(declaration={**asked.declaration, "steps": 0})
     claimed(asked)
-    lapse(asked)
-    claimed(asked, "two")
+    Session.objects.filter(pk=asked.pk).update(step=asked.declaration["steps"])
+    for host in ("two", "three"):
+        lapse(asked)
+        claimed(asked, host)
     assert types(asked).count("EXCEED_MAX_ITERS") == 1
 
 

@@ -169,14 +169,17 @@ def test_the_printed_link_logs_in_once_and_is_not_in_the_servers_log(tmp_path: P
         (["--port", "0"], {}, "--port is 1 to 65535"),
         (["--workers", "65"], {}, "--workers 0 to 64"),
         ([], {"REDIS_URL": "nowhere"}, "REDIS_URL is (not shown); allowed"),
-        ([], {"BRANCHLINE_AGENT": "foo"}, "BRANCHLINE_AGENT is 'foo'; allowed: main"),
+        ([], {"BRANCHLINE_AGENT": "foo"}, "BRANCHLINE_AGENT is 'foo'; `python manage.py agents`"),
+        ([], {"BRANCHLINE_AGENT": "writer"}, "BRANCHLINE_AGENT is 'writer', which only takes work from other agents"),
+        ([], {"BRANCHLINE_SUBAGENTS": "no.such.module"}, "BRANCHLINE_SUBAGENTS: "),
         ([], {"BRANCHLINE_MODEL": "opnai:gpt"}, "BRANCHLINE_MODEL is 'opnai:gpt'; allowed: demo or provider:model"),
     ],
 )
 def test_it_refuses_what_it_must_not_do_in_one_line(
     tmp_path: Path, options: list[str], more: dict[str, str], line: str
 ) -> None:
-    done = subprocess.run([*MANAGE, "up", *options], env=environment(tmp_path, **more), capture_output=True, text=True)
+    command, ours = [*MANAGE, "up", *options], environment(tmp_path, **more)
+    done = subprocess.run(command, env=ours, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1
     assert line in done.stderr
     assert done.stderr.count("\n") == 1

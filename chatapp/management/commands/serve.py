@@ -7,9 +7,10 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandError
 from django.utils.module_loading import import_string
 
+from chatapp.agents import cannot_answer, problems
 from chatapp.runtime.errors import ProviderError
 from chatapp.runtime.providers import Models, ProviderSettings
 
@@ -40,6 +41,8 @@ class Command(BaseCommand):
         application = import_string(settings.ASGI_APPLICATION)
         # The host does it too, but after the first pages may have been asked for.
         import_string("gateway.wiring.settle_model")()
-        for line in unusable_models():
+        if problem := cannot_answer():
+            raise CommandError(f"Branchline cannot start: {problem}")
+        for line in (*unusable_models(), *problems()):
             self.stderr.write(f"warning: {line}")
         sys.exit(server(application, options["host"], options["port"]).serve())

@@ -19,6 +19,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.urls import reverse
 
 from chatapp.accounts import administrator_without_password, create_link
+from chatapp.agents import cannot_answer
 from chatapp.env import Environment
 
 
@@ -53,6 +54,8 @@ class Command(BaseCommand):
         if not 1 <= port <= 65535 or not 0 <= options["workers"] <= 64:
             raise CommandError("--port is 1 to 65535, --workers 0 to 64")
         refuse_open_address(host)
+        if problem := cannot_answer():
+            raise CommandError(f"Branchline cannot start: {problem}")
         loop_host = "[::1]" if host == "::1" else "127.0.0.1"
         url = settings.PUBLIC_URL if Environment(os.environ).raw("PUBLIC_URL") else f"http://{loop_host}:{port}"
         # By dotted string: the product never imports its delivery edge.
