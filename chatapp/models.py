@@ -39,7 +39,7 @@ class Session(models.Model):
     agent_id = models.CharField(max_length=64)
     declaration = models.JSONField(default=dict)
     label = models.CharField(max_length=200, blank=True)
-    label_key = models.CharField(max_length=200, blank=True, help_text="The label in small letters; once a tree.")
+    label_key = models.CharField(max_length=300, blank=True, help_text="The label in small letters; once a tree.")
     reuse_key = models.CharField(max_length=64, blank=True, help_text="Of a child that its caller goes on with.")
     call = models.ForeignKey(
         "ToolCall", models.SET_NULL, null=True, blank=True, related_name="+", help_text="That spawned it."

@@ -46,7 +46,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='session',
             name='label_key',
-            field=models.CharField(blank=True, help_text='The label in small letters; once a tree.', max_length=200),
+            field=models.CharField(blank=True, help_text='The label in small letters; once a tree.', max_length=300),
         ),
         migrations.AddField(
             model_name='session',

@@ -250,6 +250,15 @@ async def test_a_label_is_there_once_in_a_conversation(server: Server, conversat
     assert [(e["status"], e["attempts"]) for e in ends] == [("completed", 1), ("failed", 0)]
 
 
+async def test_a_label_of_any_letters_is_taken(server: Server, conversation: Session) -> None:
+    # In small letters each of these is three.
+    server.models.then(spawn("one", label="\ufb03" * 100)).then("Done.")
+    await server.send(conversation, "Go")
+    await server.rest(conversation)
+    [child] = await children(conversation)
+    assert child.label_key == "ffi" * 100
+
+
 async def test_a_message_to_a_finished_child_goes_on_with_its_history(server: Server, conversation: Session) -> None:
     server.models.then(spawn("Remember 7", label="memory")).then(send("Which?", label="MEMORY")).then("Seven.")
     server.models.asked("Remember 7", ["Noted."], ["7."])
