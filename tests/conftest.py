@@ -17,6 +17,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import connection
 from django.db.models.signals import post_migrate
+from django.utils import translation
 
 from gateway import valkey
 
@@ -68,6 +69,13 @@ def django_db_setup(django_db_setup: None) -> None:
     connection.introspection.django_table_names = emptied  # type: ignore[method-assign]
     post_migrate.receivers = []
     post_migrate.sender_receivers_cache.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_language_left() -> Iterator[None]:
+    """A request chooses the language of its thread, which is that of the next test too."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture(scope="session")
